@@ -1,0 +1,1 @@
+"""One folder a vendor; each can be read alone."""

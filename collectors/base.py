@@ -1,0 +1,144 @@
+"""The contract between a vendor's collector and the agent.
+
+A vendor's package offers ``open_collector(settings) -> Collector``. It runs in a worker process of its own: plain
+blocking code that may hang or crash without harm to the agent. It imports nothing of the agent but this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+NODE = -1
+"""``Reading.device`` of a series that belongs to the node and to no device."""
+
+Group = Literal["fast", "normal", "slow"]
+Labels = tuple[tuple[str, str], ...]
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """A physical device, or a part of one. A part has the uuid of its whole and a ``partition`` unique within it.
+
+    A fact that the device does not tell stays empty: it is never guessed.
+    """
+
+    uuid: str
+    """Stable identity of the physical device: vendor's uuid, else serial, else PCI address."""
+    index: str
+    """The index that people type."""
+    partition: str = ""
+    kind: str = "gpu"
+    model: str = ""
+    serial: str = ""
+    pci_bus_id: str = ""
+    driver_version: str = ""
+    firmware_version: str = ""
+    numa_node: str = ""
+    partition_uuid: str = ""
+    partition_profile: str = ""
+    raw_labels: Labels = ()
+    """The identity labels of the vendor's own exporter, in its order."""
+    ids: Mapping[str, str] = {}
+    """Further names of the device (minor number, card number, …) by which a kubelet or a scheduler may call it."""
+
+
+class Reading(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One number under the vendor's own series name, in the unit that series.toml states."""
+
+    series: str
+    device: int
+    """Position in the list that ``discover`` returned last, or NODE."""
+    value: int | float
+    labels: Labels = ()
+    """Labels of the series beyond the device's identity, in the order of series.toml."""
+
+
+class Fault(msgspec.Struct, frozen=True, array_like=True):
+    """One fault event, as the vendor codes it (``xid:79``)."""
+
+    device: int
+    code: str
+    timestamp: float
+    """Unix seconds."""
+
+
+class ReadError(msgspec.Struct, frozen=True, array_like=True):
+    """A quantity that could not be read now. What a device does not support is no error."""
+
+    device: int
+    kind: str
+    """One of a small fixed set: permission, transient, parse, lost, timeout, library."""
+    detail: str
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of reading one group once."""
+
+    readings: Sequence[Reading] = ()
+    errors: Sequence[ReadError] = ()
+    faults: Sequence[Fault] = ()
+    lost: Sequence[int] = ()
+    """Devices that do not answer any more: their values vanish and their health is failed."""
+    rediscover: bool = False
+    """The devices or their parts have changed: the agent calls ``discover`` before the next sample."""
+
+
+class HostPaths(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the host's files are: a container mounts them elsewhere, a test puts fixtures there."""
+
+    proc: str = "/proc"
+    sys: str = "/sys"
+    dev: str = "/dev"
+    kmsg: str = "/dev/kmsg"
+    run: str = "/run"
+    var_lib: str = "/var/lib"
+    etc: str = "/etc"
+    opt: str = "/opt"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent tells a collector when it opens it."""
+
+    wanted: Mapping[Group, frozenset[str]]
+    """The raw series to read, by group: those that are exposed and those that feed the common schema."""
+    paths: HostPaths = HostPaths()
+    node: str = ""
+    """The node's name, for vendors whose series carry it as a label."""
+    profile: str = "default"
+    """Which spelling of the vendor's raw labels and names to use (series.toml lists them)."""
+    options: Mapping[str, Any] = {}
+    """The vendor's own section of the configuration, checked against collector.toml's ``options``."""
+
+
+UnavailableState = Literal["no_device", "no_library", "no_driver", "no_permission", "version_mismatch", "released"]
+
+
+class Unavailable(Exception):
+    """This vendor cannot be read here now. Not an error: the agent shows the state and tries again slowly.
+
+    ``hint`` tells the user what to do next. ``restart`` asks for a new process before the next try.
+    """
+
+    def __init__(self, state: UnavailableState, hint: str, *, restart: bool = False) -> None:
+        super().__init__(f"{state}: {hint}")
+        self.state: UnavailableState = state
+        self.hint = hint
+        self.restart = restart
+
+
+class Collector(Protocol):
+    """What ``open_collector`` returns. Calls come one at a time, from one thread."""
+
+    def discover(self) -> Sequence[Device]:
+        """List devices and their parts, a whole before its parts. Raises Unavailable."""
+        ...
+
+    def sample(self, group: Group) -> Sample:
+        """Read every wanted series of the group once. Raises Unavailable when the vendor went away as a whole."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the driver. Called once, before the process ends or the devices are released."""
+        ...

@@ -1,0 +1,195 @@
+"""The running agent: collectors, publications, reload and release."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from collectors.base import Device, Fault
+from exporter.assemble import Member, timing
+from exporter.catalogue import Catalogue
+from exporter.config import Config
+from exporter.derived import Book
+from exporter.families import Publication
+from exporter.model import Allocation
+from exporter.publisher import CollectorStatus, Publisher
+from exporter.selfmetrics import SelfMetrics
+from exporter.supervisor import Bus, Runner
+from exporter.view import View
+
+log = logging.getLogger(__name__)
+
+SLACK: Final = 0.05
+"""Seconds behind the moment at which a sample becomes stale, for a timer may come early."""
+
+
+class _Live(msgspec.Struct, frozen=True, eq=False):
+    """A collector that runs."""
+
+    runner: Runner
+    view: View
+    task: asyncio.Task[None]
+
+
+class Agent:
+    """Runs collectors and makes a new publication whenever one has something new, or something becomes stale."""
+
+    def __init__(self, config: Config, members: Sequence[Member], metrics: SelfMetrics) -> None:
+        self.metrics = metrics
+        self.publication = Publication(0)
+        self.started = False
+        """Every collector has been tried."""
+        self._config = config
+        self._members = list(members)
+        self._live: dict[str, _Live] = {}
+        self._book = Book(config.health.fault_hold, config.device_classes)
+        self._publisher = Publisher(self._book, lambda reason, count: metrics.dropped.labels(reason).inc(count))
+        self._allocation: Allocation | None = None
+        self._bus = Bus(config.paths.host.sys)
+        self._pending = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._dead: str = ""
+        self._settled = asyncio.Event()
+
+    def start(self) -> None:
+        """Start all collectors."""
+        for member in self._members:
+            self._start(member)
+        self._changed()
+
+    async def stop(self) -> None:
+        """Stop all collectors; each lets go of its driver within the grace time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for live in self._live.values():
+            live.task.cancel()
+        await asyncio.gather(*(live.task for live in self._live.values()), return_exceptions=True)
+
+    async def settled(self) -> None:
+        """Wait until every collector has been tried once."""
+        await self._settled.wait()
+
+    async def release(self, seconds: float) -> None:
+        """Close all drivers' handles for a time."""
+        log.warning("releasing all devices", extra={"seconds": seconds})
+        await asyncio.gather(*(live.runner.release(seconds) for live in self._live.values()))
+
+    async def reload(self, config: Config, members: Sequence[Member]) -> None:
+        """Go on with another configuration. Collectors that it does not touch go on undisturbed."""
+        old = {member.spec.name: member for member in self._members}
+        new = {member.spec.name: member for member in members}
+        same_timing = timing(config) == timing(self._config)
+        touched = [
+            name for name in self._live if not same_timing or new.get(name) is None or new[name].spec != old[name].spec
+        ]
+        self._config, self._members = config, list(members)
+        self._book.configure(config.health.fault_hold, config.device_classes)
+        await self._stop(touched)
+        for name, member in new.items():
+            live = self._live.get(name)
+            if live is None:
+                self._start(member)
+            elif live.view.options != member.view:
+                view = View(member.spec.catalogue, member.view)
+                self._live[name] = _Live(live.runner, view, live.task)
+        self._changed()
+
+    @property
+    def found(self) -> list[tuple[str, Device]]:
+        """(vendor, device) of all devices and parts in the newest snapshots."""
+        snapshots = [runner.snapshot for runner in self.runners if runner.snapshot is not None]
+        return [(snapshot.vendor, device) for snapshot in snapshots for device in snapshot.devices]
+
+    @property
+    def runners(self) -> list[Runner]:
+        """In the order of the collectors' names."""
+        return [self._live[name].runner for name in sorted(self._live)]
+
+    @property
+    def trouble(self) -> str:
+        """Why the agent itself is broken and should be restarted; empty if it is not."""
+        return self._dead
+
+    def _start(self, member: Member) -> None:
+        name = member.spec.name
+        runner = Runner(
+            member.spec,
+            timing(self._config),
+            self.metrics,
+            self._bus,
+            changed=self._changed,
+            faulted=self._faulted,
+        )
+        task = asyncio.create_task(runner.run(), name=f"collector {name}")
+        task.add_done_callback(self._ended)
+        self._live[name] = _Live(runner, View(member.spec.catalogue, member.view), task)
+
+    async def _stop(self, names: Sequence[str]) -> None:
+        stopping = [self._live.pop(name) for name in names]
+        for live in stopping:
+            live.task.cancel()
+        await asyncio.gather(*(live.task for live in stopping), return_exceptions=True)
+        for live in stopping:
+            self.metrics.forget(live.runner.spec.name)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        self._dead = f"{task.get_name()} ended: {task.exception()!r}"
+        log.critical(self._dead, exc_info=task.exception())
+
+    def _faulted(self, catalogue: Catalogue, devices: Sequence[Device], faults: Sequence[Fault]) -> None:
+        self._book.record(catalogue, devices, faults, now=time.time(), monotonic=time.monotonic())
+
+    def _changed(self) -> None:
+        """Publish soon: once for all changes of this turn of the event loop."""
+        if not self._pending:
+            self._pending = True
+            asyncio.get_running_loop().call_soon(self._publish)
+
+    def _publish(self) -> None:
+        self._pending = False
+        now, monotonic = time.time(), time.monotonic()
+        statuses = [
+            CollectorStatus(
+                name=name,
+                view=live.view,
+                snapshot=live.runner.snapshot,
+                present=live.runner.present,
+                expected=live.runner.spec.expected,
+            )
+            for name, live in sorted(self._live.items())
+        ]
+        self.publication = self._publisher.publish(statuses, self._allocation, now=now, monotonic=monotonic)
+        if not self.started and all(live.runner.state != "starting" for live in self._live.values()):
+            self.started = True
+            self._settled.set()
+        self._set_timer(_next_expiry(statuses, monotonic))
+
+    def _set_timer(self, expiry: float | None) -> None:
+        """Publish again when the next sample becomes stale, even if no other arrives."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if expiry is not None:
+            delay = max(0.0, expiry - time.monotonic()) + SLACK
+            self._timer = asyncio.get_running_loop().call_later(delay, self._changed)
+
+
+def _next_expiry(statuses: Sequence[CollectorStatus], monotonic: float) -> float | None:
+    """When the first sample that is fresh now becomes stale."""
+    return min(
+        (
+            sample.taken_monotonic + status.view.options.max_age[group]
+            for status in statuses
+            if status.snapshot is not None
+            for group, sample in status.snapshot.groups.items()
+            if status.view.fresh(group, sample, monotonic)
+        ),
+        default=None,
+    )

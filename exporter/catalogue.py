@@ -1,0 +1,321 @@
+"""Loads and checks a vendor's tables: collector.toml, series.toml and faults.toml beside the collector's code."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from collectors.base import Group
+from exporter.digest import digest
+from exporter.model import Exactness, MetricType
+from exporter.schema import METRICS, Metric
+from exporter.units import UNITS, UnitMismatch, factor
+
+T = TypeVar("T")
+NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+class CatalogueError(ValueError):
+    """A vendor's table is wrong; the message names the file, the entry and what was expected."""
+
+
+class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which common metric a raw series feeds, and how. Of several feeds of one common series the first is preferred."""
+
+    metric: str
+    labels: Mapping[str, str] = {}
+    """Labels of the common series; ``$x`` copies the raw label ``x``."""
+    exactness: Exactness = "exact"
+    bits: int | None = None
+    """The common value is 1 if any of these bits is set in the raw one, else 0."""
+    equals: tuple[int | float, ...] | None = None
+    """The common value is 1 if the raw one is among these, else 0."""
+    aggregate: Literal["sum", "max", "min", "mean"] | None = None
+    """How raw series that differ only in labels which the common one has not become one."""
+    each: Mapping[str, str] = {}
+    """Labels to add under ``links: each``; the aggregate is then not made."""
+
+
+class Series(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One raw series, as the vendor's own exporter has it."""
+
+    name: str
+    type: MetricType
+    help: str
+    unit: str = ""
+    group: Group = "normal"
+    default: bool = False
+    """Exposed unless the configuration says otherwise."""
+    level: Literal["device", "part", "node"] = "device"
+    """device: a fact of the whole, even if repeated on its parts. part: of the part itself, where there are parts."""
+    labels: tuple[str, ...] = ()
+    """Labels beyond the device's identity, in the order of exposition."""
+    native: str = ""
+    """The call or field of the vendor's library that gives it. Empty: only the vendor's exporter has it (bridge)."""
+    id: int | None = None
+    """The vendor's number of the field."""
+    aliases: tuple[str, ...] = ()
+    """Other spellings of the name, in other versions of the vendor's exporter."""
+    absent: tuple[int | float, ...] = ()
+    """Values that say 'no reading'."""
+    feeds: tuple[Feed, ...] = ()
+    cumulative: bool = False
+    """Counts up although the vendor declares a gauge: it may feed a counter."""
+    own: bool = False
+    """The vendor's exporter has no such series: the name is ours."""
+
+
+class PciRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    vendor: str
+    classes: tuple[str, ...] = ()
+    """Prefixes of the class code, such as 0x0302."""
+    devices: tuple[str, ...] = ()
+    """Device ids, where the class does not tell."""
+    drivers: tuple[str, ...] = ()
+    """Names of the bound kernel driver, where it must tell."""
+
+
+class Detect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Cheap signs of the vendor, looked for before a worker is started. Any one suffices."""
+
+    pci: tuple[PciRule, ...] = ()
+    files: tuple[str, ...] = ()
+    """Paths with {proc}, {sys}, {dev}, {opt}, {etc}, {run}; globs are allowed."""
+    env: tuple[str, ...] = ()
+
+
+class HealthRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """While it holds the device is in this state. Raw series, so that it works natively and through the bridge."""
+
+    series: str
+    state: Literal["degraded", "failed"]
+    reason: str
+    labels: Mapping[str, str] = {}
+    equals: tuple[int | float, ...] | None = None
+    above: float | None = None
+    bits: int | None = None
+
+
+class DoctorCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Something on the host that the collector needs, or could use."""
+
+    path: str
+    access: Literal["exists", "read", "write"] = "exists"
+    required: bool = True
+    why: str
+    fix: str
+
+
+class Option(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    type: Literal["bool", "int", "float", "str", "list"]
+    default: bool | int | float | str | list[str]
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+class BridgeLabels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the vendor's exporter tells the device. Each is a list of spellings; the first present counts."""
+
+    uuid: tuple[str, ...] = ()
+    index: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+    serial: tuple[str, ...] = ()
+    pci_bus_id: tuple[str, ...] = ()
+    driver_version: tuple[str, ...] = ()
+    firmware_version: tuple[str, ...] = ()
+    partition_profile: tuple[str, ...] = ()
+    partition_id: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+    workload: Mapping[str, tuple[str, ...]] = {}
+    """namespace, pod, container, job_name → spellings."""
+
+
+class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The vendor's own exporter, as a source."""
+
+    exporter: str
+    url: str
+    """Its usual address."""
+    labels: BridgeLabels
+    partition: str = "{partition_profile}/{partition_id}"
+    """How a part is named from the fields above."""
+    sentinels: tuple[int | float, ...] = ()
+    """Values that some version leaked for 'no reading'."""
+
+
+class FaultClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one of the vendor's fault codes means."""
+
+    code: str
+    name: str
+    fault_class: Literal["memory", "interconnect", "compute", "thermal", "power", "firmware", "software", "unknown"] = (
+        msgspec.field(name="class")
+    )
+    severity: Literal["info", "degraded", "fatal"]
+    action: Literal["none", "restart_workload", "reset_device", "drain", "reboot_node", "replace", "recover_fabric"] = (
+        "none"
+    )
+
+
+class Collector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """collector.toml"""
+
+    vendor: str
+    title: str
+    kind: str = "gpu"
+    detect: Detect = Detect()
+    health: tuple[HealthRule, ...] = ()
+    doctor: tuple[DoctorCheck, ...] = ()
+    options: Mapping[str, Option] = {}
+    profiles: Mapping[str, str] = msgspec.field(
+        default_factory=lambda: {"default": "the names and labels of the vendor's current exporter"}
+    )
+    """Spellings of raw names and labels → what they are for."""
+    renames: Mapping[str, str] = {}
+    """Profile → how the names that it exposes begin: a series takes the first of its aliases that does."""
+    bridge: Bridge | None = None
+    attribution: Mapping[str, object] = {}
+
+
+class _SeriesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    identity: tuple[str, ...]
+    series: tuple[Series, ...]
+
+
+class _FaultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    fault: tuple[FaultClass, ...] = ()
+
+
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
+    """All tables of one vendor, checked."""
+
+    name: str
+    """The collector's name: its folder's."""
+    module: str
+    collector: Collector
+    identity: tuple[str, ...]
+    """Labels that tell the device on raw series, in the order of exposition."""
+    series: Mapping[str, Series]
+    aliases: Mapping[str, str]
+    faults: Mapping[str, FaultClass]
+    digest: str
+
+    def wanted(self, raw: frozenset[str], *, common: bool) -> dict[Group, frozenset[str]]:
+        """The series to read, by group: the exposed ones, those that feed the common schema and those health needs."""
+        health = {rule.series for rule in self.collector.health}
+        found: dict[Group, set[str]] = {"fast": set(), "normal": set(), "slow": set()}
+        for series in self.series.values():
+            if series.name in raw or (common and (series.feeds or series.name in health)):
+                found[series.group].add(series.name)
+        return {group: frozenset(names) for group, names in found.items()}
+
+
+def load(folder: Path, module: str) -> Catalogue:
+    """Read a collector's tables. Raises CatalogueError."""
+    collector = _decode(folder / "collector.toml", Collector)
+    table = _decode(folder / "series.toml", _SeriesFile)
+    faults_file = folder / "faults.toml"
+    faults = _decode(faults_file, _FaultFile).fault if faults_file.exists() else ()
+    _check_series(folder / "series.toml", table)
+    _check_health(folder / "collector.toml", collector, table.series)
+    codes = _unique(faults_file, "fault", [fault.code for fault in faults])
+    return Catalogue(
+        name=folder.name,
+        module=module,
+        collector=collector,
+        identity=table.identity,
+        series={series.name: series for series in table.series},
+        aliases={alias: series.name for series in table.series for alias in series.aliases},
+        faults=dict(zip(codes, faults, strict=True)),
+        digest=digest(folder),
+    )
+
+
+def _decode(path: Path, kind: type[T]) -> T:
+    try:
+        with path.open("rb") as file:
+            return msgspec.convert(tomllib.load(file), kind)
+    except FileNotFoundError as error:
+        raise CatalogueError(f"{path}: the file is missing; every collector has one (CONTRIBUTING.md)") from error
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise CatalogueError(f"{path}: {error}") from error
+
+
+def _check_series(path: Path, table: _SeriesFile) -> None:
+    _unique(path, "series", [s.name for s in table.series] + [a for s in table.series for a in s.aliases])
+    for series in table.series:
+        place = f"{path}: series {series.name}"
+        if not NAME.fullmatch(series.name):
+            raise CatalogueError(f"{place}: not a metric name")
+        if not series.help.strip():
+            raise CatalogueError(f"{place}: help is empty")
+        if series.unit not in UNITS:
+            raise CatalogueError(
+                f"{place}: unit {series.unit!r} is unknown; expected one of {', '.join(sorted(UNITS))}"
+            )
+        for label in (*series.labels, *table.identity):
+            if not LABEL.fullmatch(label) or label.startswith("__"):
+                raise CatalogueError(f"{place}: {label!r} is not a label name")
+        for feed in series.feeds:
+            _check_feed(place, series, feed)
+
+
+def _check_feed(place: str, series: Series, feed: Feed) -> None:
+    metric = METRICS.get(feed.metric)
+    if metric is None:
+        raise CatalogueError(f"{place}: feeds {feed.metric!r}, which is not in the common schema")
+    switched = feed.bits is not None or feed.equals is not None
+    if feed.bits is not None and feed.equals is not None:
+        raise CatalogueError(f"{place}: feeds {feed.metric} by bits and by equals; one of them")
+    if switched and metric.unit:
+        raise CatalogueError(f"{place}: feeds {feed.metric}, which is in {metric.unit}, with 0 or 1")
+    if not switched:
+        try:
+            factor(series.unit, metric.unit)
+        except UnitMismatch as error:
+            raise CatalogueError(f"{place}: feeds {feed.metric}: {error}") from error
+        if metric.type == "counter" and series.type == "gauge" and not series.cumulative:
+            raise CatalogueError(
+                f"{place}: a gauge cannot feed the counter {feed.metric} unless it is marked cumulative"
+            )
+    _check_labels(place, series, feed, metric)
+
+
+def _check_labels(place: str, series: Series, feed: Feed, metric: Metric) -> None:
+    for name, value in {**feed.labels, **feed.each}.items():
+        if name not in metric.labels:
+            raise CatalogueError(
+                f"{place}: {feed.metric} has no label {name!r}; it has {', '.join(metric.labels) or 'none'}"
+            )
+        allowed: Sequence[str] = metric.labels[name]
+        if value.startswith("$"):
+            if value[1:] not in series.labels:
+                raise CatalogueError(f"{place}: copies the label {value[1:]!r}, which the series has not")
+        elif allowed and value not in allowed:
+            raise CatalogueError(f"{place}: {name}={value!r} of {feed.metric} is not one of {', '.join(allowed)}")
+
+
+def _check_health(path: Path, collector: Collector, series: Sequence[Series]) -> None:
+    known = {s.name for s in series}
+    for rule in collector.health:
+        if rule.series not in known:
+            raise CatalogueError(f"{path}: the health rule on {rule.series!r} names a series that series.toml has not")
+        if sum(x is not None for x in (rule.equals, rule.above, rule.bits)) != 1:
+            raise CatalogueError(f"{path}: the health rule on {rule.series} needs one of equals, above, bits")
+
+
+def _unique(path: Path, what: str, names: list[str]) -> list[str]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise CatalogueError(f"{path}: {what} {name} stands there twice")
+        seen.add(name)
+    return names

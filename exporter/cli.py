@@ -1,0 +1,151 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from exporter import __version__, logs
+from exporter.catalogue import CatalogueError
+from exporter.config import ConfigError
+from exporter.config_overlay import FILE_VARIABLE, FLAGS
+from exporter.program import Program, Source, read
+
+DESCRIPTION = "Telemetry of every accelerator of this node, whatever the vendor, for Prometheus and OpenTelemetry."
+EPILOG = """exit codes: 0 done, 1 nothing found or a problem found, 2 wrong configuration, arguments or address.
+Every setting can stand in the file, in the environment (ACCEL_EXPORTER_INTERVALS__NORMAL=10) or behind --set."""
+USAGE_ERROR = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    parser = _parser()
+    # `serve` is what a container's bare entry point means.
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")):
+        arguments = ["serve", *arguments]
+    args = parser.parse_args(arguments)
+    if args.command == "version":
+        print(f"accel-exporter {__version__} (Python {platform.python_version()})")
+        return 0
+    try:
+        source = _source(args)
+        program = read(source)
+    except (ConfigError, CatalogueError) as error:
+        print(f"accel-exporter: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    try:
+        return _run(args, source, program)
+    except BrokenPipeError:
+        # A reader such as `head` has seen enough.
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(args: argparse.Namespace, source: Source, program: Program) -> int:
+    # Imported where needed: `check-config` need not load a web server.
+    log = program.config.log
+    if args.command == "serve":
+        from exporter import serve
+
+        logs.configure(log.level, log.format)
+        return serve.run(source, program)
+    logs.configure("warning" if log.level == "info" else log.level, "text")
+    match args.command:
+        case "once":
+            from exporter import once
+
+            return once.once(program, args.format, args.schema, args.wait)
+        case "devices":
+            from exporter import once
+
+            return once.devices(program, args.format, args.wait)
+        case "doctor":
+            from exporter import doctor
+
+            return doctor.doctor(program, args.format)
+        case "mapping":
+            from exporter import mapping
+
+            return mapping.mapping(program.catalogues, args.format, args.collector)
+        case _:
+            collectors = ", ".join(member.spec.name for member in program.members) or "none"
+            print(f"the configuration is right; collectors: {collectors}")
+            return 0
+
+
+def _source(args: argparse.Namespace) -> Source:
+    given = vars(args)
+    flags = {flag: given.get(flag.replace("-", "_")) for flag in FLAGS}
+    flags["set"] = given.get("set") or None
+    path = args.config or (Path(os.environ[FILE_VARIABLE]) if os.environ.get(FILE_VARIABLE) else None)
+    return Source(path, flags, demo=given.get("demo", False))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="accel-exporter",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"accel-exporter {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    common = _configuration_flags()
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text.capitalize() + ".", parents=[common])
+
+    serve = add("serve", "read the accelerators and serve /metrics (the default command)")
+    serve.add_argument(
+        "--demo", action="store_true", help="simulate a node if this host shows no accelerator, and say so"
+    )
+    once = add("once", "read the accelerators once and print what a scrape would see")
+    once.add_argument("--format", choices=("prometheus", "openmetrics", "json"), default="prometheus")
+    once.add_argument("--schema", choices=("common", "raw", "all"), default="all", help="which series (default: all)")
+    devices = add("devices", "list the devices that were found")
+    devices.add_argument("--format", choices=("table", "json"), default="table")
+    for command in (once, devices):
+        command.add_argument(
+            "--wait",
+            type=_seconds,
+            default=1.0,
+            metavar="SECONDS",
+            help="take a second sample after so long: ratios and rates need it (default: 1)",
+        )
+    doctor = add("doctor", "tell what was looked for, found and missing, and what to do about it")
+    doctor.add_argument("--format", choices=("text", "json"), default="text")
+    mapping = add("mapping", "list which raw series feeds which common metric")
+    mapping.add_argument("--format", choices=("table", "json"), default="table")
+    mapping.add_argument("--collector", default="", metavar="NAME", help="of this collector only")
+    add("check-config", "check the configuration and tell all that is wrong with it")
+    commands.add_parser("version", help="print the version")
+    return parser
+
+
+def _configuration_flags() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(add_help=False)
+    group = flags.add_argument_group("configuration")
+    group.add_argument("--config", type=Path, metavar="FILE", help="YAML file (docs/configuration.md)")
+    for name, flag in FLAGS.items():
+        group.add_argument(
+            f"--{name}",
+            metavar=flag.metavar,
+            action="append" if flag.repeatable else "store",
+            help=f"sets {flag.key}",
+        )
+    group.add_argument("--set", metavar="KEY=VALUE", action="append", help="any other setting, such as links=each")
+    return flags
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 3600:
+        raise argparse.ArgumentTypeError("expected 0 to 3600 seconds")
+    return value

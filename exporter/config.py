@@ -1,0 +1,352 @@
+"""The configuration: one typed model, which ``exporter.config_load.load`` fills.
+
+Every setting says here what it means, its unit and its bounds. The loader, the errors and docs/configuration.md
+read them from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from collectors.base import Group, HostPaths
+from exporter import config_checks as checks
+from exporter.config_checks import checked
+from exporter.config_problems import ConfigError, Problem
+
+__all__ = ["Config", "ConfigError", "Problem", "expand"]
+
+DEFAULT_PORT: Final = 9859
+"""Not 9090, 9100, 9400 or 8080, which other programs of such a node listen on."""
+
+OptionValue = bool | int | float | str | tuple[str, ...]
+RawChoice = Literal["default", "all", "none"]
+Seconds: Final[dict[str, Any]] = {"unit": "seconds"}
+SeriesNames = Annotated[tuple[Annotated[str, checked(checks.SERIES)], ...], Meta(max_length=2000)]
+
+
+def _keys_are_collectors(description: str) -> Meta:
+    extra: dict[str, Any] = {"keys": "collectors"}
+    return Meta(description=description, extra=extra)
+
+
+class NodeLabels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Labels that say where a series comes from."""
+
+    node: Annotated[
+        bool,
+        Meta(
+            description="Put the label `node` on every device series. Switch it off where discovery labels the target."
+        ),
+    ] = True
+
+
+class Intervals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often each group of readings is taken. Scrapes do not read devices: they get the newest reading.
+
+    An interval that is not set follows `normal`: `fast` is never longer and `slow` never shorter.
+    """
+
+    fast: Annotated[float, Meta(ge=0.1, le=3600, description="Period of what moves quickly.", extra=Seconds)] = 1.0
+    normal: Annotated[float, Meta(ge=0.1, le=3600, description="Period of most readings.", extra=Seconds)] = 5.0
+    slow: Annotated[
+        float, Meta(ge=0.1, le=3600, description="Period of what rarely changes or is costly to read.", extra=Seconds)
+    ] = 60.0
+
+    def period(self, group: Group) -> float:
+        """Seconds between two readings of the group."""
+        return {"fast": self.fast, "normal": self.normal, "slow": self.slow}[group]
+
+
+class Collection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the processes that read the devices are watched."""
+
+    deadline: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=600,
+            description="A reading that takes longer is given up, and its process is killed and started anew.",
+            extra=Seconds,
+        ),
+    ] = 10.0
+    max_age_periods: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=1000,
+            description="Values older than so many periods of their group vanish: a stale value is no value.",
+        ),
+    ] = 3.0
+    backoff_min: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=3600,
+            description="Pause before the first restart of a process that failed; doubles each time.",
+            extra=Seconds,
+        ),
+    ] = 1.0
+    backoff_max: Annotated[float, Meta(ge=0.1, le=86400, description="The longest such pause.", extra=Seconds)] = 300.0
+    retry_unavailable: Annotated[
+        float,
+        Meta(
+            ge=1, le=86400, description="Pause before a vendor that is not present is looked for again.", extra=Seconds
+        ),
+    ] = 60.0
+    stop_grace: Annotated[
+        float,
+        Meta(ge=0, le=60, description="How long a reading under way may go on when the agent stops.", extra=Seconds),
+    ] = 5.0
+
+
+class SchemaChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which series are served."""
+
+    common: Annotated[bool, Meta(description="Serve the common schema (`accel_*`).")] = True
+    raw: Annotated[
+        RawChoice | SeriesNames,
+        Meta(
+            description="Which of the vendors' own series are served: those that the vendor's exporter serves by "
+            "default, all, none, or those named here (`*` and `?` are wildcards).",
+        ),
+    ] = "default"
+    raw_counters: Annotated[
+        str,
+        checked(checks.PATH_OR_EMPTY),
+        Meta(
+            description="A counters file (lines of `name, type, help`); its names replace `raw` for each collector "
+            "that has any of them."
+        ),
+    ] = ""
+
+
+class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One vendor's collector. The key is its name; `accel-exporter doctor` lists the names."""
+
+    enabled: Annotated[
+        bool | Literal["auto"],
+        Meta(description="`auto`: if there are signs of the vendor on this node. `true`: always try. `false`: never."),
+    ] = "auto"
+    source: Annotated[
+        Literal["auto", "native", "bridge"],
+        Meta(
+            description="`native`: the vendor's library or tools. `bridge`: the vendor's own exporter. "
+            "`auto`: bridge if `url` is set, else native."
+        ),
+    ] = "auto"
+    url: Annotated[
+        str,
+        checked(checks.URL),
+        Meta(description="Where the vendor's own exporter answers, for the bridge; empty: its usual address."),
+    ] = ""
+    passthrough: Annotated[
+        bool, Meta(description="Bridge only: serve series that the catalogue does not know, as they are.")
+    ] = False
+    profile: Annotated[
+        str,
+        checked(checks.NAME),
+        Meta(description="The spelling of raw names and labels, where versions of the vendor's exporter differ."),
+    ] = "default"
+    options: Annotated[
+        Mapping[str, OptionValue],
+        Meta(description="The collector's own options; its README lists them.", extra={"options": True}),
+    ] = {}
+    fast: Annotated[
+        SeriesNames,
+        Meta(description="Raw series to read in the fast group, whatever their usual one."),
+    ] = ()
+    expected_devices: Annotated[
+        Annotated[int, Meta(ge=0, le=4096)] | None,
+        Meta(description="How many devices this node should have; null: the most that were seen since the start."),
+    ] = None
+    raw: Annotated[
+        RawChoice | SeriesNames | None,
+        Meta(description="As `schema.raw`, for this collector alone; null: `schema.raw` counts."),
+    ] = None
+
+
+class Simulation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Devices that do not exist, for demonstrations and load tests. `accel_info` marks them as simulated."""
+
+    devices: Annotated[
+        Mapping[str, Annotated[int, Meta(ge=1, le=4096)]],
+        _keys_are_collectors("Number of simulated devices by collector. If there are any, no real device is read."),
+    ] = {}
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description="The same seed gives the same numbers.")] = 0
+    scenario: Annotated[
+        str,
+        checked(checks.NAME_OR_EMPTY),
+        Meta(description="What happens to the simulated devices; empty: ordinary work."),
+    ] = ""
+
+
+class DeviceClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule that gives devices the operator's own name for their kind. The first that fits counts; empty fits all."""
+
+    device_class: Annotated[
+        str, checked(checks.NAME), Meta(description="The name, as `accel_info` shows it in `device_class`.")
+    ]
+    vendor: Annotated[str, checked(checks.NAME_OR_EMPTY), Meta(description="The vendor, as the label says.")] = ""
+    model: Annotated[
+        str,
+        checked(checks.REGEX),
+        Meta(max_length=200, description="Regular expression that is found in the model's name."),
+    ] = ""
+    memory_min_gib: Annotated[
+        float, Meta(ge=0, le=1e6, description="The least device memory.", extra={"unit": "GiB"})
+    ] = 0.0
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `accel_health_state` is found."""
+
+    fault_hold: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=604800,
+            description="For how long after a fault the device's health stays what the fault made it.",
+            extra=Seconds,
+        ),
+    ] = 600.0
+
+
+class Sockets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sockets of the host's services."""
+
+    pod_resources: Annotated[str, checked(checks.HOST_PATH), Meta(description="The kubelet's PodResources socket.")] = (
+        "{var_lib}/kubelet/pod-resources/kubelet.sock"
+    )
+
+
+class Paths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the host's files are: a container mounts them elsewhere. Paths may refer to others, as the defaults do."""
+
+    root: Annotated[
+        str,
+        checked(checks.PATH_OR_EMPTY),
+        Meta(description="Where the host's root directory is mounted; moves all paths below that begin with `{root}`."),
+    ] = ""
+    proc: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's procfs.")] = "{root}/proc"
+    sys: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's sysfs.")] = "{root}/sys"
+    dev: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's device files.")] = "{root}/dev"
+    kmsg: Annotated[str, checked(checks.DEVICE_PATH), Meta(description="The kernel's log.")] = "{dev}/kmsg"
+    run: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's `/run`.")] = "{root}/run"
+    var_lib: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's `/var/lib`.")] = "{root}/var/lib"
+    etc: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's `/etc`.")] = "{root}/etc"
+    opt: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's `/opt`.")] = "{root}/opt"
+    libraries: Annotated[
+        Mapping[str, Annotated[str, checked(checks.SEARCH_PATH)]],
+        _keys_are_collectors(
+            "Directories in which a collector's libraries are looked for first, by collector (as in `LD_LIBRARY_PATH`)."
+        ),
+    ] = {}
+    sockets: Sockets = Sockets()
+
+    @property
+    def host(self) -> HostPaths:
+        """The host's directories, without placeholders."""
+        found = {"root": self.root.rstrip("/")}
+        for name in ("proc", "sys", "dev", "run", "var_lib", "etc", "opt", "kmsg"):
+            found[name] = _fill(getattr(self, name), found)
+        return HostPaths(**{name: path for name, path in found.items() if name != "root"})
+
+    def resolve(self, template: str) -> str:
+        """A path of this section without placeholders."""
+        return expand(template.replace("{root}", self.root.rstrip("/")), self.host)
+
+
+class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds that keep slow and hostile clients from hurting the others."""
+
+    max_connections: Annotated[
+        int, Meta(ge=1, le=100_000, description="Connections at a time; more are closed at once.")
+    ] = 64
+    max_header_bytes: Annotated[
+        int, Meta(ge=1024, le=1 << 20, description="The largest request line and the largest header.")
+    ] = 8192
+    header_timeout: Annotated[
+        float, Meta(ge=0.1, le=600, description="For a client to send its request.", extra=Seconds)
+    ] = 10.0
+    write_timeout: Annotated[
+        float, Meta(ge=0.1, le=600, description="For a client to take the answer.", extra=Seconds)
+    ] = 30.0
+    idle_timeout: Annotated[
+        float, Meta(ge=0, le=3600, description="How long a connection is kept for the next request.", extra=Seconds)
+    ] = 75.0
+
+
+class Admin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Requests that change what the agent does. Off unless switched on."""
+
+    release: Annotated[
+        bool,
+        Meta(description="Allow the request to let go of the devices, so that their driver can be unloaded."),
+    ] = False
+    release_seconds: Annotated[
+        float,
+        Meta(ge=30, le=86400, description="After so long the devices are taken up again by themselves.", extra=Seconds),
+    ] = 600.0
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The agent's own log, on standard error."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="The least severity that is written.")
+    ] = "info"
+    format: Annotated[Literal["json", "text"], Meta(description="One JSON object a line, or text for people.")] = "json"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set."""
+
+    listen: Annotated[
+        tuple[Annotated[str, checked(checks.ADDRESS)], ...],
+        Meta(
+            min_length=1,
+            max_length=16,
+            description="Addresses to serve on. Port 0 takes a free one; `[::]:9859` is IPv6, on most hosts IPv4 too.",
+        ),
+    ] = (f"0.0.0.0:{DEFAULT_PORT}",)
+    node: Annotated[
+        str,
+        checked(checks.NODE_NAME),
+        Meta(description="This node's name; empty: the environment variable `NODE_NAME`, else the host's name."),
+    ] = ""
+    labels: NodeLabels = NodeLabels()
+    links: Annotated[
+        Literal["sum", "each"], Meta(description="Links between devices: one series a device, or one a link.")
+    ] = "sum"
+    intervals: Intervals = Intervals()
+    collection: Collection = Collection()
+    schema: SchemaChoice = SchemaChoice()
+    collectors: Annotated[
+        Mapping[str, CollectorConfig], _keys_are_collectors("Settings of each vendor's collector, by its name.")
+    ] = {}
+    simulate: Simulation = Simulation()
+    device_classes: Annotated[
+        tuple[DeviceClass, ...], Meta(max_length=1000, description="Rules that name kinds of devices, in order.")
+    ] = ()
+    health: Health = Health()
+    paths: Paths = Paths()
+    http: Http = Http()
+    admin: Admin = Admin()
+    log: Log = Log()
+
+
+def expand(template: str, paths: HostPaths) -> str:
+    """Put the host's directories into a path such as ``{proc}/driver/x``. Raises ValueError for another placeholder."""
+    return _fill(template, {name: getattr(paths, name) for name in checks.HOST_PLACEHOLDERS})
+
+
+def _fill(template: str, known: Mapping[str, str]) -> str:
+    for name in checks.PLACEHOLDER.findall(template):
+        if name not in known:
+            words = ", ".join(f"{{{each}}}" for each in known)
+            raise ValueError(f"{template!r}: there is no placeholder {{{name}}}; expected one of {words}")
+    return checks.PLACEHOLDER.sub(lambda match: known[match[1]], template)

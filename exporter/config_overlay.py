@@ -1,0 +1,230 @@
+"""Settings from the environment and from flags, laid over those of the file.
+
+One rule names the variables: ``ACCEL_EXPORTER_``, then the key's path in capitals with two underscores between its
+levels. ``intervals.normal`` is ``ACCEL_EXPORTER_INTERVALS__NORMAL``. Lists are written ``A,B`` and mappings
+``NAME=VALUE,NAME=VALUE``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec import inspect as kinds
+
+from exporter.catalogue import Option
+from exporter.config_build import Options, model, unwrap
+from exporter.config_problems import Problem, nearest, show_key, show_value
+from exporter.config_yaml import Node, plain, put
+
+PREFIX: Final = "ACCEL_EXPORTER_"
+FILE_VARIABLE: Final = "ACCEL_EXPORTER_CONFIG"
+"""Names the configuration file, where no flag does."""
+
+# A pod is given these for every Service of its namespace, and our own Service is named like us.
+_URL: Final = r"(tcp|udp|sctp)://\S+"
+_PROTOCOL_PORT: Final = r"PORT_[0-9]+_(TCP|UDP|SCTP)"
+_SERVICE_LINK: Final = re.compile(
+    rf"{PREFIX}([A-Z0-9]+_)*(SERVICE_HOST=[0-9a-f.:]+|SERVICE_PORT(_[A-Z0-9]+)*=[0-9]+|PORT={_URL}|{_PROTOCOL_PORT}={_URL}|"
+    rf"{_PROTOCOL_PORT}_(PROTO=(tcp|udp|sctp)|PORT=[0-9]+|ADDR=[0-9a-f.:]+))"
+)
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """A command line flag that sets a key."""
+
+    key: str
+    metavar: str
+    repeatable: bool = False
+
+
+FLAGS: Final[Mapping[str, Flag]] = {
+    "listen": Flag("listen", "HOST:PORT", repeatable=True),
+    "node": Flag("node", "NAME"),
+    "interval": Flag("intervals.normal", "SECONDS"),
+    "links": Flag("links", "sum|each"),
+    "raw": Flag("schema.raw", "default|all|none|NAME,…"),
+    "raw-counters": Flag("schema.raw_counters", "FILE"),
+    "simulate": Flag("simulate.devices", "NAME=COUNT,…"),
+    "simulate-seed": Flag("simulate.seed", "NUMBER"),
+    "simulate-scenario": Flag("simulate.scenario", "NAME"),
+    "root": Flag("paths.root", "DIRECTORY"),
+    "log-level": Flag("log.level", "LEVEL"),
+    "log-format": Flag("log.format", "json|text"),
+}
+"""Flags by name, without the dashes. Every other key can be given with ``--set KEY=VALUE``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A key that a single text can set. ``kind`` is its type, or the option of a collector that it is."""
+
+    path: tuple[str, ...]
+    kind: kinds.Type | Option
+
+    @property
+    def key(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + "__".join(re.sub(r"[^A-Z0-9_]", "_", step.upper()) for step in self.path)
+
+
+def settings(options: Options) -> list[Setting]:
+    """Every key that the environment and flags can set, in the model's order."""
+    return list(_settings(model(), (), options))
+
+
+def _settings(kind: kinds.Type, path: tuple[str, ...], options: Options) -> Iterator[Setting]:
+    inner, extra = unwrap(kind)
+    match inner:
+        case kinds.StructType(fields=fields):
+            for field in fields:
+                yield from _settings(field.type, (*path, field.name), options)
+        case kinds.DictType() if extra.get("options"):
+            for name, option in options.get(path[-2], {}).items():
+                yield Setting((*path, name), option)
+        case kinds.DictType(value_type=kinds.StructType() as below):
+            for name in options:
+                yield from _settings(below, (*path, name), options)
+        case kinds.VarTupleType(item_type=kinds.StructType()):
+            # Rules are too long for one text: only the file has them.
+            return
+        case _:
+            yield Setting(path, kind)
+
+
+def from_environment(tree: Node, environ: Mapping[str, str], options: Options, problems: list[Problem]) -> Node:
+    """``tree`` with what the environment sets. Variables of ours that set nothing are problems."""
+    known = {setting.variable: setting for setting in settings(options)}
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name == FILE_VARIABLE:
+            continue
+        value = environ[name]
+        source = f"environment variable {show_key((name,))}"
+        if name in known:
+            tree = _lay(tree, known[name], value, source)
+        elif not _SERVICE_LINK.fullmatch(f"{name}={value}"):
+            close = nearest(name, list(known), count=3)
+            expected = close or f"{PREFIX} and a key's path, such as ACCEL_EXPORTER_INTERVALS__NORMAL"
+            found = f"unknown variable (its value: {show_value(value, (name,))})"
+            key = name.removeprefix(PREFIX).lower().replace("__", ".")
+            problems.append(Problem(source, show_key(tuple(key.split("."))), found, expected))
+    return tree
+
+
+def from_flags(tree: Node, flags: Mapping[str, object], options: Options, problems: list[Problem]) -> Node:
+    """``tree`` with what flags set: those of FLAGS, and ``set`` with a list of ``KEY=VALUE``. None means: not given."""
+    known = {setting.key: setting for setting in settings(options)}
+    for name, value in flags.items():
+        flag = name.replace("_", "-")
+        if value is None:
+            continue
+        if flag == "set":
+            for text in [value] if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else []:
+                tree = _set(tree, str(text), known, problems)
+        elif flag in FLAGS:
+            tree = _lay(tree, known[FLAGS[flag].key], value, f"flag --{flag}")
+        else:
+            expected = nearest(flag, list(FLAGS)) or "one of " + ", ".join(f"--{each}" for each in FLAGS)
+            problems.append(
+                Problem(f"flag --{flag}", flag, f"unknown flag (its value: {show_value(value, (flag,))})", expected)
+            )
+    return tree
+
+
+def _set(tree: Node, text: str, known: Mapping[str, Setting], problems: list[Problem]) -> Node:
+    key, equals, value = text.partition("=")
+    if not equals:
+        problems.append(Problem("flag --set", show_key(tuple(key.split("."))), "no = and value", "KEY=VALUE"))
+    elif key not in known:
+        close = nearest(key, list(known))
+        found = f"unknown key (its value: {show_value(value, (key,))})"
+        problems.append(
+            Problem(
+                "flag --set", show_key(tuple(key.split("."))), found, close or "a key's path, such as intervals.normal"
+            )
+        )
+    else:
+        return _lay(tree, known[key], value, "flag --set")
+    return tree
+
+
+def _lay(tree: Node, setting: Setting, value: object, source: str) -> Node:
+    return put(tree, setting.path, _node(from_text(setting.kind, value) if isinstance(value, str) else value, source))
+
+
+def _node(value: object, source: str) -> Node:
+    if isinstance(value, list | tuple):
+        return Node(tuple(_node(item, source) for item in value), source)
+    if isinstance(value, Mapping):
+        return Node({str(key): _node(item, source) for key, item in value.items()}, source)
+    return Node(value, source)
+
+
+def from_text(kind: kinds.Type | Option, text: str) -> object:
+    """What a text means for a setting of this type. A text that means nothing stays as it is, to be told as wrong."""
+    if isinstance(kind, Option):
+        return _option_from_text(kind, text)
+    inner, _ = unwrap(kind)
+    match inner:
+        case kinds.BoolType():
+            return _boolean(text)
+        case kinds.IntType() | kinds.FloatType():
+            return _number(text)
+        case kinds.VarTupleType():
+            return _parts(text)
+        case kinds.DictType(value_type=value):
+            return _mapping_from_text(value, text)
+        case kinds.UnionType(types=types):
+            return _union_from_text(types, text)
+        case _:
+            return text
+
+
+def _option_from_text(option: Option, text: str) -> object:
+    match option.type:
+        case "bool":
+            return _boolean(text)
+        case "int" | "float":
+            return _number(text)
+        case "list":
+            return _parts(text)
+        case _:
+            return text
+
+
+def _boolean(text: str) -> object:
+    return {"true": True, "false": False}.get(text.strip().lower(), text)
+
+
+def _number(text: str) -> object:
+    found = plain(text.strip())
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else text
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _mapping_from_text(kind: kinds.Type, text: str) -> object:
+    pairs = [part.partition("=") for part in _parts(text)]
+    if any(not equals for _, equals, _ in pairs):
+        return text
+    return {name.strip(): from_text(kind, value.strip()) for name, _, value in pairs}
+
+
+def _union_from_text(types: tuple[kinds.Type, ...], text: str) -> object:
+    members = [unwrap(member)[0] for member in types]
+    if any(isinstance(member, kinds.LiteralType) and text in member.values for member in members):
+        return text
+    if any(isinstance(member, kinds.NoneType) for member in members) and text in ("", "null"):
+        return None
+    for member in members:
+        if not isinstance(member, kinds.LiteralType | kinds.NoneType):
+            return from_text(member, text)
+    return text

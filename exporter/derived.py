@@ -1,0 +1,241 @@
+"""Common series that the agent itself makes: facts, health, faults, repairs wanted, integrated energy, sample times.
+
+Their state lives here and not in the workers, which die.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from collectors.base import Device, Fault, Group, Labels
+from exporter.catalogue import Catalogue
+from exporter.config import DeviceClass
+from exporter.energy import EnergyMeter
+from exporter.families import Block, prefix
+from exporter.faults import FaultBook, Owner, worst
+from exporter.model import Allocation, Number, Snapshot
+from exporter.normalize import Output, Plan, holds
+from exporter.schema import METRICS
+from exporter.view import Blocks, View, common_prefix
+
+HEALTH_STATES: Final = tuple(METRICS["accel_health_state"].labels["state"])
+ACTIONS: Final = tuple(METRICS["accel_recovery_action"].labels["action"])
+ENERGY: Final = "accel_energy_joules_total"
+POWER: Final = "accel_power_watts"
+
+
+class Book:
+    """What the agent remembers of devices, by vendor, uuid and partition; it survives a worker, not the agent."""
+
+    def __init__(self, fault_hold: float, device_classes: Sequence[DeviceClass] = ()) -> None:
+        self.faults = FaultBook(fault_hold)
+        self.energy = EnergyMeter()
+        self._last_sample: dict[tuple[str, Owner], float] = {}
+        self.configure(fault_hold, device_classes)
+
+    def configure(self, fault_hold: float, device_classes: Sequence[DeviceClass]) -> None:
+        """Take other settings; what is remembered stays."""
+        self.faults.hold = fault_hold
+        self._classes = [(rule, re.compile(rule.model)) for rule in device_classes]
+
+    def record(
+        self, catalogue: Catalogue, devices: Sequence[Device], faults: Iterable[Fault], *, now: float, monotonic: float
+    ) -> None:
+        """Count fault events that a sample brought."""
+        for fault in faults:
+            device = devices[fault.device]
+            owner = (catalogue.collector.vendor, device.uuid, device.partition)
+            self.faults.record(owner, fault.code, fault.timestamp, catalogue.faults, now=now, monotonic=monotonic)
+
+    def sampled(self, collector: str, owner: Owner, taken_at: float) -> None:
+        """Remember the newest sample of a device."""
+        key = (collector, owner)
+        self._last_sample[key] = max(taken_at, self._last_sample.get(key, 0.0))
+
+    def last_sample(self, collector: str, owner: Owner) -> float | None:
+        return self._last_sample.get((collector, owner))
+
+    def device_class(self, vendor: str, device: Device, memory: float | None) -> str:
+        """The operator's name for this kind of device. ``memory`` in bytes; a rule on memory needs to know it."""
+        for rule, model in self._classes:
+            enough = rule.memory_min_gib == 0 or (memory is not None and memory >= rule.memory_min_gib * 2**30)
+            if rule.vendor in ("", vendor) and enough and model.search(device.model):
+                return rule.device_class
+        return ""
+
+
+class _Rows:
+    """Gathers the rows of derived families."""
+
+    def __init__(self, vendor: str, node: str, allocation: Allocation | None) -> None:
+        self._vendor, self._node, self._allocation = vendor, node, allocation
+        self._found: dict[str, tuple[list[str], list[Number]]] = {}
+
+    def add(self, metric: str, device: Device, value: Number, labels: Labels = ()) -> None:
+        prefixes, values = self._found.setdefault(metric, ([], []))
+        prefixes.append(
+            common_prefix(metric, self._vendor, device, labels, node=self._node, allocation=self._allocation)
+        )
+        values.append(value)
+
+    def blocks(self) -> Blocks:
+        return {name: [Block(tuple(prefixes), tuple(values))] for name, (prefixes, values) in self._found.items()}
+
+
+def derive(
+    view: View,
+    snapshot: Snapshot,
+    plan: Plan,
+    book: Book,
+    allocation: Allocation | None,
+    *,
+    covered: frozenset[tuple[str, str]] = frozenset(),
+    now: float,
+    monotonic: float,
+) -> Blocks:
+    """The derived series of one collector's devices, but for those ``covered`` by another collector of the vendor."""
+    rows = _Rows(snapshot.vendor, view.options.node, allocation)
+    reporting = _reporting(view, snapshot, monotonic)
+    health = _health(view, snapshot, plan, book, reporting, monotonic)
+    memory = _memory(snapshot, plan)
+    told_action = {output.id.uuid for output in plan.outputs if output.id.metric == "accel_recovery_action"}
+    for position, device in enumerate(snapshot.devices):
+        if (device.uuid, device.partition) in covered:
+            continue
+        owner = (snapshot.vendor, device.uuid, device.partition)
+        rows.add("accel_info", device, 1, _facts(snapshot, device, book, memory.get(device.uuid)))
+        if taken_at := reporting.get(position):
+            book.sampled(snapshot.collector, owner, taken_at)
+        if (last := book.last_sample(snapshot.collector, owner)) is not None:
+            rows.add("accel_sample_timestamp_seconds", device, last, (("collector", snapshot.collector),))
+        if view.catalogue.faults:
+            _fault_rows(rows, device, owner, book)
+        if not device.partition:
+            for state in HEALTH_STATES:
+                rows.add("accel_health_state", device, int(state == health[device.uuid]), (("state", state),))
+            if view.catalogue.faults and device.uuid not in told_action:
+                wanted = {m.action for m in book.faults.active(snapshot.vendor, device.uuid, monotonic)} - {"none"}
+                for action in ACTIONS:
+                    rows.add(
+                        "accel_recovery_action", device, int(action in (wanted or {"none"})), (("action", action),)
+                    )
+    for output in _without_energy(plan):
+        _energy_row(rows, view, snapshot, output, book, monotonic)
+    return rows.blocks()
+
+
+def _reporting(view: View, snapshot: Snapshot, monotonic: float) -> dict[int, float]:
+    """Positions of devices with fresh readings → Unix time of the newest. A whole reports through its parts, too."""
+    found: dict[int, float] = {}
+    wholes = {device.uuid: position for position, device in enumerate(snapshot.devices) if not device.partition}
+    for group, sample in snapshot.groups.items():
+        if not view.fresh(group, sample, monotonic):
+            continue
+        for position in {key.device for key in sample.layout if key.device >= 0} - snapshot.lost:
+            found[position] = max(found.get(position, 0.0), sample.taken_at)
+            whole = wholes.get(snapshot.devices[position].uuid)
+            if whole is not None and whole not in snapshot.lost:
+                found[whole] = max(found.get(whole, 0.0), sample.taken_at)
+    return found
+
+
+def _health(
+    view: View, snapshot: Snapshot, plan: Plan, book: Book, reporting: Mapping[int, float], monotonic: float
+) -> dict[str, str]:
+    """uuid → state: the worst of lost, the rules that hold and the faults of late; unknown without readings."""
+    states: dict[str, str] = {}
+    for position, device in enumerate(snapshot.devices):
+        if device.partition:
+            continue
+        state = worst(book.faults.active(snapshot.vendor, device.uuid, monotonic))
+        if position in snapshot.lost:
+            state = "failed"
+        elif state == "healthy" and position not in reporting:
+            states[device.uuid] = "unknown"
+            continue
+        states[device.uuid] = state
+    for item in plan.health:
+        sample = snapshot.groups[item.group]
+        if view.fresh(item.group, sample, monotonic) and holds(item.rule, sample.values[item.index]):
+            states[item.uuid] = max(states.get(item.uuid, "unknown"), item.rule.state, key=_badness)
+    return states
+
+
+def _badness(state: str) -> int:
+    return ("unknown", "healthy", "degraded", "failed").index(state)
+
+
+def _memory(snapshot: Snapshot, plan: Plan) -> dict[str, float]:
+    """uuid → bytes of device memory, where it is told."""
+    return {
+        output.id.uuid: float(output.evaluate(snapshot.groups[output.group].values))
+        for output in plan.outputs
+        if output.id.metric == "accel_capacity_memory_bytes"
+    }
+
+
+def _facts(snapshot: Snapshot, device: Device, book: Book, memory: float | None) -> Labels:
+    facts = (
+        ("kind", device.kind),
+        ("model", device.model),
+        ("serial", device.serial),
+        ("pci_bus_id", device.pci_bus_id),
+        ("driver_version", device.driver_version),
+        ("firmware_version", device.firmware_version),
+        ("numa_node", device.numa_node),
+        ("partition_uuid", device.partition_uuid),
+        ("partition_profile", device.partition_profile),
+        ("device_class", book.device_class(snapshot.vendor, device, memory)),
+        ("simulated", "true" if snapshot.simulated else ""),
+    )
+    return tuple((name, value) for name, value in facts if value)
+
+
+def _fault_rows(rows: _Rows, device: Device, owner: Owner, book: Book) -> None:
+    rows.add("accel_faults_total", device, book.faults.total(owner))
+    for code, entry in book.faults.codes(owner):
+        labels = (
+            ("code", code),
+            ("class", entry.meaning.fault_class),
+            ("severity", entry.meaning.severity),
+            ("action", entry.meaning.action),
+        )
+        rows.add("accel_fault_code_total", device, entry.count, labels)
+        rows.add("accel_fault_last_timestamp_seconds", device, entry.last, labels)
+
+
+def _without_energy(plan: Plan) -> list[Output]:
+    """Outputs of power on devices and parts for which the vendor counts no energy."""
+    counted = {(output.id.uuid, output.id.partition) for output in plan.outputs if output.id.metric == ENERGY}
+    counted |= {(identity.uuid, identity.partition) for identity in plan.sources if identity.metric == ENERGY}
+    return [
+        output
+        for output in plan.outputs
+        if output.id.metric == POWER and (output.id.uuid, output.id.partition) not in counted
+    ]
+
+
+def _energy_row(rows: _Rows, view: View, snapshot: Snapshot, output: Output, book: Book, monotonic: float) -> None:
+    group: Group = output.group
+    sample = snapshot.groups[group]
+    if not view.fresh(group, sample, monotonic):
+        return
+    owner = (snapshot.vendor, output.id.uuid, output.id.partition)
+    joules = book.energy.add(owner, float(output.evaluate(sample.values)), sample.taken_monotonic)
+    device = next(d for d in snapshot.devices if (d.uuid, d.partition) == (output.id.uuid, output.id.partition))
+    rows.add(ENERGY, device, joules)
+
+
+def source_blocks(vendor: str, plan: Plan) -> Blocks:
+    """Which raw series feeds each common metric, and how exactly."""
+    found = {(output.id.metric, output.source, output.exactness) for output in plan.outputs}
+    if _without_energy(plan):
+        found.add((ENERGY, POWER, "derived"))
+    name = "accel_metric_source_info"
+    prefixes = [
+        prefix(name, (("vendor", vendor), ("metric", metric), ("source", source), ("exactness", exactness)))
+        for metric, source, exactness in sorted(found)
+    ]
+    return {name: [Block(tuple(prefixes), (1,) * len(prefixes))]} if prefixes else {}

@@ -1,0 +1,59 @@
+"""What is exposed: families of samples, ready to be written in any format."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+import msgspec
+
+from exporter.model import MetricType, Number
+
+Schema = Literal["common", "raw"]
+
+_UNCLEAN: Final = re.compile("[\0\ud800-\udfff]")
+
+
+class Block(msgspec.Struct, frozen=True, eq=False):
+    """The samples of one family that came together from one group of one collector.
+
+    ``prefixes`` are complete and escaped up to the value: ``name{label="value"} ``. The tuple is the same object as
+    long as the series are the same, and a block as long as its values are: what is made from either can be kept.
+    """
+
+    prefixes: tuple[str, ...]
+    values: tuple[Number, ...]
+
+
+class Family(msgspec.Struct, frozen=True, eq=False):
+    """All samples of one name. The blocks of several collectors stand together, for a family must be contiguous."""
+
+    name: str
+    type: MetricType
+    help: str
+    schema: Schema
+    blocks: tuple[Block, ...]
+
+
+class Publication(msgspec.Struct, frozen=True, eq=False):
+    """Everything that a scrape sees, at one moment. A new one is made when a sample arrives or one becomes stale."""
+
+    version: int
+    families: tuple[Family, ...] = ()
+
+
+def clean(text: str) -> str:
+    """Replace what no format can carry by U+FFFD: NUL, and lone surrogates (bytes of a name that were not UTF-8)."""
+    return text if text.isascii() and "\0" not in text else _UNCLEAN.sub("\ufffd", text)
+
+
+def escape_label(value: str) -> str:
+    """Clean a label value and escape it for both formats: backslash, quote and newline."""
+    return clean(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def prefix(name: str, labels: list[tuple[str, str]] | tuple[tuple[str, str], ...]) -> str:
+    """The text of a series up to its value."""
+    if not labels:
+        return name + " "
+    return name + "{" + ",".join(f'{label}="{escape_label(value)}"' for label, value in labels) + "} "

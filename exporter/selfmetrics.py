@@ -1,0 +1,125 @@
+"""Metrics of the agent itself. Few, so the reference client keeps and renders them."""
+
+from __future__ import annotations
+
+import platform
+from typing import Final, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import exposition as text_format
+from prometheus_client.openmetrics import exposition as openmetrics_format
+
+from exporter import __version__
+from exporter.model import CollectorState
+
+STATES: Final[tuple[str, ...]] = get_args(CollectorState)
+ERROR_KINDS: Final = ("permission", "transient", "parse", "lost", "timeout", "library", "unknown_series")
+RESTART_CAUSES: Final = ("timeout", "crashed", "failed", "version_mismatch")
+DROP_REASONS: Final = ("duplicate",)
+DURATIONS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+P: Final = "accel_exporter_"
+
+
+class SelfMetrics:
+    """The agent's own registry. Series of fixed reasons exist from the start, with 0."""
+
+    def __init__(self, revision: str = "") -> None:
+        # Times of creation would double the number of counters.
+        disable_created_metrics()
+        self.registry = CollectorRegistry(auto_describe=False)
+        r = self.registry
+        ProcessCollector(registry=r)
+        build = Gauge(
+            P + "build_info",
+            "Version of the agent; the value is 1.",
+            ["version", "revision", "python_version"],
+            registry=r,
+        )
+        build.labels(__version__, revision, platform.python_version()).set(1)
+        one = ["collector"]
+        self.up = Gauge(P + "collector_up", "1 if the collector gives fresh samples.", one, registry=r)
+        self.state = Gauge(
+            P + "collector_state",
+            "1 for the state that the collector is in, 0 for the others; of a vendor that is absent only the 1.",
+            ["collector", "state"],
+            registry=r,
+        )
+        self.duration = Histogram(
+            P + "collector_duration_seconds",
+            "Time that reading one group of series took.",
+            one,
+            buckets=DURATIONS,
+            registry=r,
+        )
+        self.last_success = Gauge(
+            P + "collector_last_success_timestamp_seconds", "Unix time of the last sample.", one, registry=r
+        )
+        self.restarts = Counter(
+            P + "collector_restarts", "Restarts of the worker, by cause.", ["collector", "cause"], registry=r
+        )
+        self.signals = Counter(
+            P + "collector_crash_signals", "Signals that ended the worker.", ["collector", "signal"], registry=r
+        )
+        self.stuck = Gauge(
+            P + "collector_stuck_workers", "Killed workers that the kernel could not end yet.", one, registry=r
+        )
+        self.errors = Counter(
+            P + "collector_errors", "Quantities that could not be read, by kind.", ["collector", "kind"], registry=r
+        )
+        self.devices = Gauge(P + "collector_devices", "Devices and parts that were found.", one, registry=r)
+        self.series = Gauge(P + "collector_series", "Raw series in the collector's newest samples.", one, registry=r)
+        self.dropped = Counter(
+            P + "series_dropped",
+            "Samples left out of expositions, by reason.",
+            ["reason"],
+            registry=r,
+        )
+        for reason in DROP_REASONS:
+            self.dropped.labels(reason)
+        self.reload_success = Gauge(
+            P + "config_reload_success", "1 if the last reading of the configuration succeeded.", registry=r
+        )
+        self.reload_time = Gauge(
+            P + "config_reload_timestamp_seconds", "Unix time of the last successful reading.", registry=r
+        )
+        self.http_duration = Histogram(
+            P + "http_request_duration_seconds",
+            "Time to answer HTTP requests, by route and status.",
+            ["route", "code"],
+            buckets=DURATIONS,
+            registry=r,
+        )
+        self.http_rejected = Counter(
+            P + "http_requests_rejected", "HTTP requests refused by a limit, by reason.", ["reason"], registry=r
+        )
+        self.render_duration = Histogram(
+            P + "render_duration_seconds", "Time to render an exposition.", buckets=DURATIONS, registry=r
+        )
+
+    def collector(self, name: str, state: str, *, absent: bool) -> None:
+        """Show the state of a collector. Of one that was never here only this state and up=0 are shown."""
+        self.up.labels(name).set(int(state == "running"))
+        for other in STATES:
+            if other == state or not absent:
+                self.state.labels(name, other).set(int(other == state))
+            elif (name, other) in self.state._metrics:
+                self.state.remove(name, other)
+        if not absent:
+            for kind in ERROR_KINDS:
+                self.errors.labels(name, kind)
+            for cause in RESTART_CAUSES:
+                self.restarts.labels(name, cause)
+            self.stuck.labels(name)
+
+    def forget(self, name: str) -> None:
+        """Drop the gauges of a collector that does not run any more; its counters stay."""
+        for gauge in (self.up, self.last_success, self.stuck, self.devices, self.series):
+            gauge.remove_by_labels({"collector": name})
+        self.state.remove_by_labels({"collector": name})
+
+    def text(self, *, openmetrics: bool) -> bytes:
+        """All of them, in one of the two formats."""
+        if openmetrics:
+            rendered: bytes = openmetrics_format.generate_latest(self.registry)  # type: ignore[no-untyped-call]
+            return rendered
+        return text_format.generate_latest(self.registry)

@@ -1,0 +1,222 @@
+"""One collector's share of a publication: its raw series and the common series made from them.
+
+What depends only on which series there are (plans, escaped label strings) is kept while they are the same; blocks are
+kept while their group's sample is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from collectors.base import NODE, Device, Group, Labels
+from exporter.catalogue import Catalogue, Series
+from exporter.families import Block, prefix
+from exporter.model import Allocation, GroupSample, Layout, MetricType, Number, SeriesId, Snapshot, Workload
+from exporter.normalize import Links, Output, Plan, make_plan
+from exporter.schema import METRICS, WORKLOAD
+
+Blocks = dict[str, list[Block]]
+"""Family name → blocks."""
+
+NOBODY = Workload()
+
+
+class Header(msgspec.Struct, frozen=True):
+    """How a raw family is exposed."""
+
+    name: str
+    type: MetricType
+    help: str
+
+
+class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a collector is shown, and how."""
+
+    raw: frozenset[str]
+    """Names of the raw series that are exposed."""
+    headers: Mapping[str, Header] = {}
+    """Raw series that are exposed under another spelling, type or help, by their names."""
+    common: bool = True
+    node: str = ""
+    """The value of the label ``node``; empty: no such label."""
+    links: Links = "sum"
+    max_age: Mapping[Group, float]
+
+
+class _Rows(msgspec.Struct, frozen=True, eq=False):
+    """Series of one family from one group: label strings, and how their values come out of the group's."""
+
+    family: str
+    prefixes: tuple[str, ...]
+    values: Callable[[Sequence[Number]], tuple[Number, ...]]
+
+
+class _Shape(msgspec.Struct, frozen=True, eq=False):
+    """All that follows from the layouts, the devices and who works on them."""
+
+    key: tuple[object, ...]
+    allocation: Allocation | None
+    plan: Plan
+    rows: Mapping[Group, tuple[_Rows, ...]]
+    duplicates: int
+
+
+class View:
+    """Keeps one collector's shape and blocks between publications."""
+
+    def __init__(self, catalogue: Catalogue, options: ViewOptions) -> None:
+        self.catalogue = catalogue
+        self.options = options
+        self._shape: _Shape | None = None
+        self._generation = -1
+        self._blocks: dict[Group, tuple[GroupSample, _Shape, Blocks]] = {}
+
+    def header(self, series: Series) -> Header:
+        """How a raw series is exposed."""
+        return self.options.headers.get(series.name) or Header(series.name, series.type, series.help)
+
+    def update(
+        self, snapshot: Snapshot, allocation: Allocation | None, taken: frozenset[SeriesId], monotonic: float
+    ) -> tuple[Blocks, Plan, int]:
+        """The blocks of what is fresh, the plan behind them, and how many series were dropped as duplicates."""
+        shape = self._shaped(snapshot, allocation, taken)
+        found: Blocks = {}
+        for group, sample in snapshot.groups.items():
+            if self.fresh(group, sample, monotonic):
+                for name, blocks in self._made(group, sample, shape).items():
+                    found.setdefault(name, []).extend(blocks)
+            else:
+                self._blocks.pop(group, None)
+        return found, shape.plan, shape.duplicates
+
+    def fresh(self, group: Group, sample: GroupSample, monotonic: float) -> bool:
+        """Whether a sample may still be shown: a frozen value is worse than none."""
+        return monotonic - sample.taken_monotonic <= self.options.max_age[group]
+
+    def _made(self, group: Group, sample: GroupSample, shape: _Shape) -> Blocks:
+        kept = self._blocks.get(group)
+        if kept is not None and kept[0] is sample and kept[1] is shape:
+            return kept[2]
+        made: Blocks = {}
+        for rows in shape.rows.get(group, ()):
+            made.setdefault(rows.family, []).append(Block(rows.prefixes, rows.values(sample.values)))
+        self._blocks[group] = (sample, shape, made)
+        return made
+
+    def _shaped(self, snapshot: Snapshot, allocation: Allocation | None, taken: frozenset[SeriesId]) -> _Shape:
+        layouts = {group: sample.layout for group, sample in snapshot.groups.items()}
+        key = (snapshot.generation, snapshot.lost, layouts, taken)
+        if self._shape is not None and self._shape.key == key and self._shape.allocation is allocation:
+            return self._shape
+        sources = self._shape.plan.sources if self._shape and self._generation == snapshot.generation else None
+        plan = make_plan(
+            self.catalogue,
+            snapshot.devices,
+            layouts,
+            lost=snapshot.lost,
+            sources=sources,
+            taken=taken,
+            links=self.options.links,
+        )
+        rows, duplicates = self._rows(snapshot, layouts, plan, allocation)
+        self._generation = snapshot.generation
+        self._shape = _Shape(key, allocation, plan, rows, duplicates)
+        return self._shape
+
+    def _rows(
+        self, snapshot: Snapshot, layouts: Mapping[Group, Layout], plan: Plan, allocation: Allocation | None
+    ) -> tuple[dict[Group, tuple[_Rows, ...]], int]:
+        rows: dict[Group, list[_Rows]] = {group: [] for group in layouts}
+        if self.options.common:
+            for group, group_rows in common_rows(plan, snapshot, allocation, self.options.node):
+                rows[group].append(group_rows)
+        duplicates = 0
+        seen: set[str] = set()
+        for group, layout in layouts.items():
+            for name, indices, prefixes in self._raw(layout, snapshot):
+                fresh: dict[str, int] = {}
+                for index, text in zip(indices, prefixes, strict=True):
+                    if text not in seen:
+                        fresh.setdefault(text, index)
+                duplicates += len(indices) - len(fresh)
+                seen.update(fresh)
+                if fresh:
+                    rows[group].append(_Rows(name, tuple(fresh), _picker(list(fresh.values()))))
+        return {group: tuple(found) for group, found in rows.items()}, duplicates
+
+    def _raw(self, layout: Layout, snapshot: Snapshot) -> Iterable[tuple[str, list[int], list[str]]]:
+        found: dict[str, tuple[list[int], list[str]]] = {}
+        names = {name: self.header(self.catalogue.series[name]).name for name in self.options.raw}
+        lost_uuids = {snapshot.devices[lost].uuid for lost in snapshot.lost if not snapshot.devices[lost].partition}
+        for index, key in enumerate(layout):
+            if key.series not in self.options.raw or key.device in snapshot.lost:
+                continue
+            if key.device != NODE and snapshot.devices[key.device].uuid in lost_uuids:
+                continue
+            identity: Labels = () if key.device == NODE else snapshot.devices[key.device].raw_labels
+            indices, prefixes = found.setdefault(key.series, ([], []))
+            indices.append(index)
+            prefixes.append(prefix(names[key.series], identity + key.labels))
+        for name, (indices, prefixes) in found.items():
+            yield names[name], indices, prefixes
+
+
+def common_rows(
+    plan: Plan, snapshot: Snapshot, allocation: Allocation | None, node: str
+) -> Iterable[tuple[Group, _Rows]]:
+    """The plan's outputs, gathered by family and group."""
+    devices = {(device.uuid, device.partition): device for device in snapshot.devices}
+    gathered: dict[tuple[str, Group], list[Output]] = {}
+    for output in plan.outputs:
+        gathered.setdefault((output.id.metric, output.group), []).append(output)
+    for (metric, group), outputs in gathered.items():
+        prefixes = tuple(
+            common_prefix(
+                metric,
+                snapshot.vendor,
+                devices[output.id.uuid, output.id.partition],
+                output.id.labels,
+                node=node,
+                allocation=allocation,
+            )
+            for output in outputs
+        )
+        yield group, _Rows(metric, prefixes, _evaluation(outputs))
+
+
+def common_prefix(
+    metric: str,
+    vendor: str,
+    device: Device,
+    labels: Labels = (),
+    *,
+    node: str = "",
+    allocation: Allocation | None = None,
+) -> str:
+    """The text of a common series of a device: identity, node, workload where the metric has it, further labels."""
+    found: list[tuple[str, str]] = [("vendor", vendor), ("device", device.index), ("uuid", device.uuid)]
+    if device.partition:
+        found.append(("partition", device.partition))
+    if node:
+        found.append(("node", node))
+    if METRICS[metric].workload:
+        workloads = (allocation or {}).get((device.uuid, device.partition), ())
+        workload = workloads[0] if len(workloads) == 1 else NOBODY
+        found.extend((name, getattr(workload, name)) for name in WORKLOAD)
+    found.extend(labels)
+    return prefix(metric, found)
+
+
+def _evaluation(outputs: Sequence[Output]) -> Callable[[Sequence[Number]], tuple[Number, ...]]:
+    evaluations = [output.evaluate for output in outputs]
+    return lambda values: tuple([evaluate(values) for evaluate in evaluations])
+
+
+def _picker(indices: Sequence[int]) -> Callable[[Sequence[Number]], tuple[Number, ...]]:
+    if len(indices) == 1:
+        only = indices[0]
+        return lambda values: (values[only],)
+    return operator.itemgetter(*indices)

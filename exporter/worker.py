@@ -1,0 +1,197 @@
+"""The child process that runs one collector: ``python -m exporter.worker``.
+
+It answers requests on its standard input and output until the input ends. A vendor's library may print, hang or crash
+in here; nothing else of the agent runs in this process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from collectors.base import NODE, Collector, Device, Group, ReadError, Sample, Settings, Unavailable
+from exporter import wire
+from exporter.digest import digest
+from exporter.model import (
+    Close,
+    Closed,
+    Configure,
+    Configured,
+    Discover,
+    Discovered,
+    Failed,
+    Key,
+    Layout,
+    NotAvailable,
+    Number,
+    Read,
+    ReadDone,
+    Reply,
+    Request,
+)
+
+MAX_ERRORS: Final = 100
+"""Errors of one sample that are sent; a broken device could give one for each quantity, each time."""
+
+
+class Session:
+    """What one worker knows between two requests."""
+
+    def __init__(self) -> None:
+        self._collector: Collector | None = None
+        self._call_limit = 0.0
+        self._devices = 0
+        self._known: frozenset[str] = frozenset()
+        self._layouts: dict[Group, Layout] = {}
+
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked; a collector's failure becomes a reply."""
+        if isinstance(request, Configure):
+            self._call_limit = request.call_limit
+        # The default action of SIGALRM ends the process even inside a call that never returns, and without the agent.
+        signal.setitimer(signal.ITIMER_REAL, self._call_limit)
+        try:
+            return self._answer(request)
+        except Unavailable as error:
+            return NotAvailable(state=error.state, hint=error.hint, restart=error.restart)
+        except Exception:  # noqa: BLE001 - whatever a vendor's library raises is told to the agent, which restarts us
+            return Failed(traceback.format_exc(limit=-12))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _answer(self, request: Request) -> Reply:
+        match request:
+            case Configure():
+                self._collector = _open(request)
+                self._known = frozenset().union(*request.wanted.values())
+                return Configured()
+            case Discover():
+                devices = tuple(self._opened().discover())
+                _check_devices(devices)
+                self._devices = len(devices)
+                self._layouts.clear()
+                return Discovered(devices)
+            case Read():
+                started, taken_at = time.monotonic(), time.time()
+                sample = self._opened().sample(request.group)
+                return self._done(request.group, sample, taken_at, time.monotonic() - started)
+            case Close():
+                self.close()
+                return Closed()
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        collector, self._collector = self._collector, None
+        if collector is not None:
+            collector.close()
+
+    def _opened(self) -> Collector:
+        if self._collector is None:
+            raise RuntimeError("the collector is not open: the agent must send Configure first")
+        return self._collector
+
+    def _done(self, group: Group, sample: Sample, taken_at: float, duration: float) -> ReadDone:
+        unknown: set[str] = set()
+        errors = list(sample.errors[:MAX_ERRORS])
+        rows: dict[tuple[str, int, tuple[tuple[str, str], ...]], Number] = {}
+        for reading in sample.readings:
+            if reading.series not in self._known or not NODE <= reading.device < self._devices:
+                unknown.add(reading.series)
+            elif math.isfinite(reading.value):
+                row = (reading.series, reading.device, reading.labels)
+                if row in rows:
+                    errors.append(ReadError(reading.device, "library", f"{reading.series} was given twice"))
+                rows.setdefault(row, _number(reading.value))
+        layout: Layout | None = tuple(Key(*row) for row in rows)
+        if layout == self._layouts.get(group):
+            layout = None
+        else:
+            self._layouts[group] = layout or ()
+        return ReadDone(
+            layout=layout,
+            values=tuple(rows.values()),
+            errors=tuple(errors[:MAX_ERRORS]),
+            faults=tuple(fault for fault in sample.faults if 0 <= fault.device < self._devices),
+            lost=tuple(device for device in sample.lost if 0 <= device < self._devices),
+            rediscover=sample.rediscover,
+            taken_at=taken_at,
+            duration=duration,
+            unknown=tuple(sorted(unknown)[:MAX_ERRORS]),
+        )
+
+
+def _number(value: Number) -> Number:
+    """A plain number that MessagePack can carry."""
+    if isinstance(value, int):
+        return int(value) if -(2**63) <= value < 2**64 else float(value)
+    return value
+
+
+def _check_devices(devices: tuple[Device, ...]) -> None:
+    """Two devices of one identity would give two series of one name."""
+    seen: set[tuple[str, str]] = set()
+    for device in devices:
+        if not device.uuid:
+            raise ValueError(f"the collector gave a device without identity: {device}")
+        if (device.uuid, device.partition) in seen:
+            raise ValueError(f"the collector gave {device.uuid} {device.partition} twice")
+        seen.add((device.uuid, device.partition))
+
+
+def _open(request: Configure) -> Collector:
+    if digest(Path(request.tables)) != request.digest:
+        raise Unavailable("version_mismatch", "the package's files changed under the running agent: restart the agent")
+    open_collector: Callable[[Settings], Collector] = importlib.import_module(request.module).open_collector
+    return open_collector(
+        Settings(
+            wanted=request.wanted,
+            paths=request.paths,
+            node=request.node,
+            profile=request.profile,
+            options=request.options,
+        )
+    )
+
+
+def _private_channel() -> tuple[int, int]:
+    """Move the protocol away from 0 and 1, where a vendor's library might read or print. Children do not inherit it."""
+    source, sink = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return source, sink
+
+
+def main() -> int:
+    """Serve requests until the agent closes the channel."""
+    source, sink = _private_channel()
+    # The agent decides when a worker ends; a signal to the whole group must not cut a driver call short.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    session = Session()
+    decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+    try:
+        while (body := wire.receive(lambda size: os.read(source, size))) is not None:
+            reply = wire.pack(session.answer(decoder.decode(body)))
+            while reply:
+                reply = reply[os.write(sink, reply) :]
+    except BrokenPipeError:
+        print("the agent is gone", file=sys.stderr)
+    finally:
+        session.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
