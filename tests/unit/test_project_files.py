@@ -1,0 +1,236 @@
+"""The files that build and document the project: Dockerfile, Makefile, scripts and pages agree with each other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from exporter.config import DEFAULT_PORT
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("collectors/**/*.md")])
+SCRIPTS = sorted([*ROOT.glob("scripts/*.sh"), ROOT / ".ci/run"])
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions with their arguments, continued lines joined."""
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+    lines = re.sub(r"\\\n\s*", "", text).splitlines()
+    return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in lines if line.strip())]
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    found: list[list[tuple[str, str]]] = []
+    for instruction in instructions():
+        if instruction[0] == "FROM":
+            found.append([])
+        if found:
+            found[-1].append(instruction)
+    return found
+
+
+def final(name: str) -> list[str]:
+    return [rest for instruction, rest in stages()[-1] if instruction == name]
+
+
+def test_the_image_stands_on_a_pinned_base_that_can_be_replaced() -> None:
+    first, rest = instructions()[0]
+    assert first == "ARG"
+    assert re.fullmatch(r"BASE=\S+:\d+\.\d+\S*", rest), "a tag with a version"
+    assert all(stage[0][1].split()[0] == "${BASE}" for stage in stages())
+
+
+def test_what_builds_the_image_is_not_in_it() -> None:
+    assert len(stages()) == 2
+    assert all(source.startswith("--from=build ") for source in final("COPY"))
+    assert not any("pip" in command and "rm -rf" not in command for command in final("RUN"))
+
+
+def test_the_image_runs_as_a_user_without_rights() -> None:
+    assert final("USER") == ["65532:65532"]
+    names = [name for name, _ in stages()[-1]]
+    assert "RUN" not in names[names.index("USER") :]
+
+
+def test_the_image_gets_signals_itself() -> None:
+    assert json.loads(final("ENTRYPOINT")[0]) == ["accel-exporter"]
+    assert final("STOPSIGNAL") == ["SIGTERM"]
+
+
+def test_the_health_check_needs_no_program_but_python() -> None:
+    (check,) = final("HEALTHCHECK")
+    command = json.loads(check[check.index("CMD ") + 4 :])
+    assert command[0] == "python"
+    assert final("EXPOSE") == [str(DEFAULT_PORT)]
+
+
+async def answer_once(path: str) -> tuple[web.AppRunner, int]:
+    """A server that knows one path, and its port."""
+
+    async def found(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    app = web.Application()
+    app.router.add_get(path, found)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner, int(runner.addresses[0][1])
+
+
+@pytest.mark.parametrize(("path", "status"), [("/healthz", 0), ("/other", 1)])
+def test_the_health_check_asks_the_agent(path: str, status: int) -> None:
+    (check,) = final("HEALTHCHECK")
+    program = json.loads(check[check.index("CMD ") + 4 :])[-1]
+
+    async def check_health() -> int | None:
+        runner, port = await answer_once(path)
+        env = {**os.environ, "ACCEL_EXPORTER_LISTEN": f"0.0.0.0:{port}"}
+        try:
+            child = await asyncio.create_subprocess_exec(sys.executable, "-I", "-c", program, env=env)
+            return await asyncio.wait_for(child.wait(), 20)
+        finally:
+            await runner.cleanup()
+
+    assert asyncio.run(check_health()) == status
+
+
+def test_the_health_check_fails_where_nobody_listens() -> None:
+    (check,) = final("HEALTHCHECK")
+    program = json.loads(check[check.index("CMD ") + 4 :])[-1]
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        env = {**os.environ, "ACCEL_EXPORTER_LISTEN": f"0.0.0.0:{bound.getsockname()[1]}"}
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", program], env=env, stderr=subprocess.DEVNULL, check=False, timeout=20
+        )
+    assert done.returncode == 1
+
+
+def test_everything_that_the_image_copies_reaches_the_builder() -> None:
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = {source for name, rest in stages()[0] if name == "COPY" for source in rest.split()[:-1]}
+    assert copied == kept
+    assert all((ROOT / source).exists() for source in copied)
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):.*## \S", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+
+
+def test_make_lists_its_targets() -> None:
+    done = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=20
+    )
+    listed = {line.split()[1] for line in done.stdout.splitlines()}
+    assert listed == targets()
+    assert {"run", "test", "lint", "format", "bench", "docs", "lock", "image", "clean", "help"} <= listed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
+    named = re.findall(r"(?:^ {4}|`)make(?: +(?:[A-Z]+=\S+ +)*([a-z-]+))", page.read_text(), flags=re.MULTILINE)
+    assert set(named) <= targets()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_listed() -> None:
+    index = ROOT / "docs/index.md"
+    linked = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#\s]+)", index.read_text())}
+    pages = {page.resolve() for page in (ROOT / "docs").rglob("*.md") if page != index}
+    assert pages - linked == set()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.relative_to(ROOT)))
+def test_a_script_can_be_run_and_stops_at_the_first_failure(script: Path) -> None:
+    assert os.access(script, os.X_OK)
+    assert script.read_text().startswith("#!/usr/bin/env bash\n")
+    assert "\nset -euo pipefail\n" in script.read_text()
+    subprocess.run(["bash", "-n", str(script)], check=True, timeout=20)
+
+
+def run_program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "exporter", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "300"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+@pytest.fixture(scope="module")
+def flags() -> dict[str, set[str]]:
+    """Command → its flags, as --help tells them."""
+    commands = re.findall(r"^ {4}([a-z][a-z-]+)(?: |$)", run_program("--help").stdout, flags=re.MULTILINE)
+    found = {}
+    for command in commands:
+        shown = run_program(command, "--help")
+        assert shown.returncode == 0, shown.stderr
+        found[command] = set(re.findall(r"(?<![\w-])--[a-z-]+", shown.stdout))
+    return found
+
+
+def test_the_readme_names_every_command(flags: dict[str, set[str]]) -> None:
+    named = re.findall(r"^\| `accel-exporter ([a-z-]+)`", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    assert sorted(named) == sorted(flags)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_and_flag_that_a_page_names_exists(page: Path, flags: dict[str, set[str]]) -> None:
+    unknown = []
+    for line in page.read_text().splitlines():
+        match = re.search(r"`?accel-exporter ([a-z]+(?:-[a-z]+)*)\b(.*)", line)
+        if match is None or not re.search(r"(^ {4}|`)accel-exporter ", line):
+            continue
+        command, rest = match.groups()
+        if command not in flags:
+            unknown.append(command)
+        else:
+            unknown += sorted(set(re.findall(r"(?<![\w-])--[a-z-]+", rest)) - flags[command])
+    assert unknown == []
+
+
+def yaml_blocks() -> list[str]:
+    return re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_configuration_in_the_readme_is_right(tmp_path: Path) -> None:
+    (block,) = [block for block in yaml_blocks() if "scrape_configs" not in block]
+    (tmp_path / "config.yaml").write_text(block)
+    done = run_program("check-config", "--config", str(tmp_path / "config.yaml"))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.prometheus
+def test_prometheus_accepts_the_scrape_configuration_in_the_readme(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    (block,) = [block for block in yaml_blocks() if "scrape_configs" in block]
+    (tmp_path / "prometheus.yml").write_text(block)
+    done = subprocess.run(
+        [promtool, "check", "config", str(tmp_path / "prometheus.yml")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
