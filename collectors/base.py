@@ -106,6 +106,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     paths: HostPaths = HostPaths()
     node: str = ""
     """The node's name, for vendors whose series carry it as a label."""
+    links: Literal["sum", "each"] = "sum"
+    """Links between devices: one series a device, or one a link. Series with a link label are read by link only then."""
+    source: str = "auto"
+    """Which of the vendor's own ways to read (collector.toml's ``sources``); auto: the best that works."""
     profile: str = "default"
     """Which spelling of the vendor's raw labels and names to use (series.toml lists them)."""
     options: Mapping[str, Any] = {}
@@ -129,7 +133,11 @@ class Unavailable(Exception):
 
 
 class Collector(Protocol):
-    """What ``open_collector`` returns. Calls come one at a time, from one thread."""
+    """What ``open_collector`` returns. Calls come one at a time, from one thread.
+
+    A collector with several ways to read may have an attribute ``source``: the one in use, one of collector.toml's
+    ``sources``, looked at after each discovery.
+    """
 
     def discover(self) -> Sequence[Device]:
         """List devices and their parts, a whole before its parts. Raises Unavailable."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import fnmatch
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from collectors.base import Group
 from exporter.catalogue import Catalogue
-from exporter.config import CollectorConfig, Config, RawChoice
+from exporter.config import SOURCES, CollectorConfig, Config, RawChoice
 from exporter.counters_csv import Counter
 from exporter.model import MetricType
 from exporter.registry import Found
@@ -51,65 +51,130 @@ def timing(config: Config) -> Timing:
 
 
 def assemble(config: Config, catalogues: Catalogues, counters: Sequence[Counter] = ()) -> list[Member]:
-    """All collectors that the configuration wants, in the order of their names.
+    """All collectors that the configuration wants, in the order of their names; a native one before its bridge.
 
     ``counters``: entries of a counters file; they replace the choice of raw series of each collector that has any.
     """
     if config.simulate.devices:
         return [
-            _member(config, catalogues[name], counters, simulated=count)
+            _simulated(_Choice(config, *catalogues[name], counters), count)
             for name, count in sorted(config.simulate.devices.items())
         ]
-    return [
-        _member(config, catalogues[name], counters)
-        for name in sorted(catalogues)
-        if config.collectors.get(name, CollectorConfig()).enabled is not False
-    ]
+    choices = [_Choice(config, *catalogues[name], counters) for name in sorted(catalogues)]
+    return [member for choice in choices for member in _real(choice)]
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    """What is configured for one collector."""
+
+    config: Config
+    item: Found
+    catalogue: Catalogue
+    counters: Sequence[Counter]
+
+    @property
+    def settings(self) -> CollectorConfig:
+        return self.config.collectors.get(self.item.name, CollectorConfig())
+
+    @property
+    def raw(self) -> frozenset[str]:
+        """The raw series that are to be exposed."""
+        choice = self.config.schema.raw if self.settings.raw is None else self.settings.raw
+        return raw_series(self.catalogue, choice, self.counters)
+
+
+def _real(choice: _Choice) -> Iterable[Member]:
+    """The native collector, the bridge, or both of them."""
+    settings = choice.settings
+    if settings.enabled is False:
+        return
+    bridged = settings.source == "bridge" or (settings.source == "auto" and bool(settings.url))
+    if not bridged:
+        yield _member(
+            choice,
+            module=choice.item.module,
+            raw=choice.raw,
+            source="auto" if settings.source in SOURCES else settings.source,
+            options=settings.options,
+            detect=settings.enabled == "auto",
+        )
+    if bridged or settings.source == "both":
+        yield _bridge(choice, only_foreign=not bridged)
+
+
+def _bridge(choice: _Choice, *, only_foreign: bool) -> Member:
+    """The vendor's own exporter. ``only_foreign``: what the native collector, which runs beside it, cannot read."""
+    usual = choice.catalogue.collector.bridge
+    foreign = frozenset(series.name for series in choice.catalogue.series.values() if not series.native)
+    raw = choice.raw & foreign if only_foreign else choice.raw if choice.settings.passthrough else frozenset[str]()
+    return _member(
+        choice,
+        name=f"{choice.item.name}-bridge" if only_foreign else choice.item.name,
+        module=BRIDGE,
+        raw=raw,
+        only=foreign if only_foreign else None,
+        options={**tables(choice.catalogue), "url": choice.settings.url or (usual.url if usual else "")},
+    )
+
+
+def _simulated(choice: _Choice, devices: int) -> Member:
+    simulate = choice.config.simulate
+    return _member(
+        choice,
+        module=SIMULATED,
+        raw=choice.raw,
+        options={
+            **tables(choice.catalogue),
+            "simulation": simulation(choice.item.folder),
+            "devices": devices,
+            "seed": simulate.seed,
+            "scenario": simulate.scenario,
+        },
+        simulated=True,
+    )
 
 
 def _member(
-    config: Config, found: tuple[Found, Catalogue], counters: Sequence[Counter], simulated: int | None = None
+    choice: _Choice,
+    *,
+    module: str,
+    raw: frozenset[str],
+    options: Mapping[str, object],
+    name: str = "",
+    only: frozenset[str] | None = None,
+    source: str = "auto",
+    detect: bool = False,
+    simulated: bool = False,
 ) -> Member:
-    item, catalogue = found
-    settings = config.collectors.get(item.name, CollectorConfig())
-    raw = raw_series(catalogue, config.schema.raw if settings.raw is None else settings.raw, counters)
-    bridged = simulated is None and (settings.source == "bridge" or (settings.source == "auto" and bool(settings.url)))
-    shown = raw if not bridged or settings.passthrough else frozenset[str]()
-    module, options = item.module, dict[str, object](settings.options)
-    if simulated is not None:
-        module = SIMULATED
-        options = {
-            **tables(catalogue),
-            "simulation": simulation(item.folder),
-            "devices": simulated,
-            "seed": config.simulate.seed,
-            "scenario": config.simulate.scenario,
-        }
-    elif bridged:
-        module = BRIDGE
-        options = {**tables(catalogue), "url": settings.url or (catalogue.collector.bridge or _NO_BRIDGE).url}
+    """``only``: read no other series than these."""
+    config, item, catalogue, settings = choice.config, choice.item, choice.catalogue, choice.settings
+    wanted = catalogue.wanted(raw, common=config.schema.common)
+    if only is not None:
+        wanted = {group: names & only for group, names in wanted.items()}
     libraries = config.paths.libraries.get(item.name, "")
-    search = [libraries, os.environ.get("LD_LIBRARY_PATH", "")]
+    search = ":".join(filter(None, (libraries, os.environ.get("LD_LIBRARY_PATH", ""))))
     node = node_name(config)
     return Member(
         spec=CollectorSpec(
-            name=item.name,
+            name=name or item.name,
             catalogue=catalogue,
             module=module,
             tables=str(item.folder),
-            wanted=_grouped(catalogue.wanted(shown, common=config.schema.common), settings.fast),
+            wanted=_grouped(wanted, settings.fast),
             paths=config.paths.host,
             node=node,
+            links=config.links,
+            source=source,
             profile=settings.profile,
             options=options,
-            environ={"LD_LIBRARY_PATH": ":".join(filter(None, search))} if libraries else {},
-            detect=settings.enabled == "auto" and simulated is None and not bridged,
-            simulated=simulated is not None,
+            environ={"LD_LIBRARY_PATH": search} if libraries else {},
+            detect=detect,
+            simulated=simulated,
             expected=settings.expected_devices,
         ),
         view=ViewOptions(
-            raw=shown,
-            headers={**renamed(catalogue, settings.profile), **raw_headers(catalogue, counters)},
+            raw=raw,
+            headers={**renamed(catalogue, settings.profile), **raw_headers(catalogue, choice.counters)},
             common=config.schema.common,
             node=node if config.labels.node else "",
             links=config.links,
@@ -118,7 +183,9 @@ def _member(
     )
 
 
-def raw_series(catalogue: Catalogue, choice: RawChoice | Sequence[str], counters: Sequence[Counter] = ()) -> frozenset[str]:
+def raw_series(
+    catalogue: Catalogue, choice: RawChoice | Sequence[str], counters: Sequence[Counter] = ()
+) -> frozenset[str]:
     """The raw series to expose, by their canonical names."""
     listed = frozenset(raw_headers(catalogue, counters))
     if listed:
@@ -167,10 +234,3 @@ def _grouped(wanted: Mapping[Group, frozenset[str]], fast: Sequence[str]) -> dic
     found = {group: names - moved for group, names in wanted.items()}
     found["fast"] = found.get("fast", frozenset()) | moved
     return found
-
-
-class _Url(msgspec.Struct, frozen=True):
-    url: str = ""
-
-
-_NO_BRIDGE: Final = _Url()

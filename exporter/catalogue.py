@@ -175,6 +175,8 @@ class Collector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     health: tuple[HealthRule, ...] = ()
     doctor: tuple[DoctorCheck, ...] = ()
     options: Mapping[str, Option] = {}
+    sources: tuple[str, ...] = ()
+    """The vendor's own ways to read, where there are several: what ``collectors.<name>.source`` may ask for."""
     profiles: Mapping[str, str] = msgspec.field(
         default_factory=lambda: {"default": "the names and labels of the vendor's current exporter"}
     )

@@ -22,6 +22,10 @@ __all__ = ["Config", "ConfigError", "Problem", "expand"]
 DEFAULT_PORT: Final = 9859
 """Not 9090, 9100, 9400 or 8080, which other programs of such a node listen on."""
 
+SOURCES: Final = ("auto", "native", "bridge", "both")
+BRIDGED: Final = ("auto", "bridge", "both")
+"""Sources with which the bridge may be in use."""
+
 OptionValue = bool | int | float | str | tuple[str, ...]
 RawChoice = Literal["default", "all", "none"]
 Seconds: Final[dict[str, Any]] = {"unit": "seconds"}
@@ -132,10 +136,12 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(description="`auto`: if there are signs of the vendor on this node. `true`: always try. `false`: never."),
     ] = "auto"
     source: Annotated[
-        Literal["auto", "native", "bridge"],
+        str,
+        checked(checks.NAME),
         Meta(
-            description="`native`: the vendor's library or tools. `bridge`: the vendor's own exporter. "
-            "`auto`: bridge if `url` is set, else native."
+            description="`native`: the vendor's library or tools. `bridge`: the vendor's own exporter. `both`: native, "
+            "and through the bridge what only the vendor's exporter has. `auto`: bridge if `url` is set, else native. "
+            "Where a vendor can be read natively in several ways, also the name of one (its page lists them)."
         ),
     ] = "auto"
     url: Annotated[
@@ -144,7 +150,11 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(description="Where the vendor's own exporter answers, for the bridge; empty: its usual address."),
     ] = ""
     passthrough: Annotated[
-        bool, Meta(description="Bridge only: serve series that the catalogue does not know, as they are.")
+        bool,
+        Meta(
+            description="Bridge only: serve the raw series, too. Off by default, since Prometheus usually scrapes the "
+            "vendor's exporter already."
+        ),
     ] = False
     profile: Annotated[
         str,

@@ -11,7 +11,7 @@ import msgspec
 
 from exporter import config_yaml, counters_csv
 from exporter.catalogue import Option
-from exporter.config import CollectorConfig, Config, Intervals, Paths, Sockets
+from exporter.config import BRIDGED, SOURCES, CollectorConfig, Config, Intervals, Paths, Sockets
 from exporter.config_build import Context, Options, build, model
 from exporter.config_overlay import from_environment, from_flags
 from exporter.config_problems import ConfigError, KeyPath, Problem, one_of, show_key, wrong
@@ -29,11 +29,12 @@ def load(
     *,
     profiles: Names | None = None,
     series: Names | None = None,
+    sources: Names | None = None,
 ) -> Config:
     """The configuration that is in force. Raises ConfigError with everything that is wrong.
 
-    ``options`` lists the collectors that there are and their options. With ``profiles`` and ``series`` (raw names and
-    their other spellings), also by collector, these names are checked, too.
+    ``options`` lists the collectors that there are and their options. With ``profiles``, ``series`` (raw names and
+    their other spellings) and ``sources`` (the vendor's own ways to read), also by collector, these names are checked.
 
     The result has no gaps: ``node`` is known, ``paths`` has no placeholders, and every collector has its entry with all
     of its options.
@@ -56,18 +57,23 @@ def load(
             # A wrong value was left at its default: what that contradicts is no news.
             if wrong_keys.isdisjoint(keys):
                 problems.append(problem)
-        problems += _contradictions(config, tree, profiles, series)
+        problems += _contradictions(config, tree, profiles, series, sources)
     if problems or not isinstance(config, Config):
         raise ConfigError(problems)
     return _complete(config, tree, environ, options)
 
 
-def _contradictions(config: Config, tree: Node, profiles: Names | None, series: Names | None) -> Iterator[Problem]:
+def _contradictions(
+    config: Config, tree: Node, profiles: Names | None, series: Names | None, sources: Names | None
+) -> Iterator[Problem]:
     """Values that are right alone and wrong together."""
     if len(set(config.listen)) < len(config.listen):
         yield _wrong(tree, ("listen",), ", ".join(config.listen), "each address once")
     for name, collector in config.collectors.items():
         yield from _collector(name, collector, tree, profiles, series)
+        known = [*SOURCES, *(sources or {}).get(name, ())]
+        if sources is not None and collector.source not in known:
+            yield _wrong(tree, ("collectors", name, "source"), collector.source, one_of(collector.source, known))
     if series is not None and isinstance(config.schema.raw, tuple):
         every = {each for names in series.values() for each in names}
         yield from _series(config.schema.raw, every, ("schema", "raw"), tree)
@@ -101,8 +107,8 @@ def _collector(
     name: str, collector: CollectorConfig, tree: Node, profiles: Names | None, series: Names | None
 ) -> Iterator[Problem]:
     path: KeyPath = ("collectors", name)
-    if collector.source == "native" and collector.passthrough:
-        yield _wrong(tree, (*path, "passthrough"), True, "false, since source is native")
+    if collector.source not in BRIDGED and collector.passthrough:
+        yield _wrong(tree, (*path, "passthrough"), True, f"false, since source is {collector.source}")
     if profiles is not None and collector.profile not in (known := list(profiles.get(name, ("default",)))):
         yield _wrong(tree, (*path, "profile"), collector.profile, one_of(collector.profile, known))
     if series is not None:

@@ -17,7 +17,7 @@ from msgspec import inspect as kinds
 
 from exporter.catalogue import Option
 from exporter.config_build import Options, model, unwrap
-from exporter.config_problems import Problem, nearest, show_key, show_value
+from exporter.config_problems import Problem, nearest, printable, show_key, show_value
 from exporter.config_yaml import Node, plain, put
 
 PREFIX: Final = "ACCEL_EXPORTER_"
@@ -131,9 +131,8 @@ def from_flags(tree: Node, flags: Mapping[str, object], options: Options, proble
             tree = _lay(tree, known[FLAGS[flag].key], value, f"flag --{flag}")
         else:
             expected = nearest(flag, list(FLAGS)) or "one of " + ", ".join(f"--{each}" for each in FLAGS)
-            problems.append(
-                Problem(f"flag --{flag}", flag, f"unknown flag (its value: {show_value(value, (flag,))})", expected)
-            )
+            found = f"unknown flag (its value: {show_value(value, (flag,))})"
+            problems.append(Problem(f"flag --{printable(flag)}", show_key((flag,)), found, expected))
     return tree
 
 

@@ -16,6 +16,7 @@ SHOWN: Final = 50
 """So many problems are printed. A file of another program has thousands, and none of them helps."""
 _LONGEST_VALUE: Final = 80
 _LONGEST_KEY: Final = 64
+_MOST_NAMES: Final = 20
 _SECRET: Final = re.compile(r"passw|secret|token|credential|api_?key|private_?key|authorization|bearer", re.IGNORECASE)
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -116,7 +117,11 @@ def one_of(name: str, known: Sequence[str]) -> str:
     if not known:
         return "nothing here"
     close = nearest(name, known)
-    listed = ", ".join(known[:30]) + (f" and {len(known) - 30} more" if len(known) > 30 else "")
+    if close and len(known) > _MOST_NAMES:
+        return f"{close} or another of {len(known)} names"
+    listed = ", ".join(known[:_MOST_NAMES])
+    if len(known) > _MOST_NAMES:
+        listed += f" and {len(known) - _MOST_NAMES} more"
     return f"{close} (one of {listed})" if close and len(known) > 1 else f"one of {listed}"
 
 

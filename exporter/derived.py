@@ -117,10 +117,11 @@ def derive(
                 rows.add("accel_health_state", device, int(state == health[device.uuid]), (("state", state),))
             if view.catalogue.faults and device.uuid not in told_action:
                 wanted = {m.action for m in book.faults.active(snapshot.vendor, device.uuid, monotonic)} - {"none"}
-                for action in ACTIONS:
-                    rows.add(
-                        "accel_recovery_action", device, int(action in (wanted or {"none"})), (("action", action),)
-                    )
+                # Of a device that is lost, silent or ailing nobody knows that it needs nothing.
+                if wanted or health[device.uuid] == "healthy":
+                    for action in ACTIONS:
+                        implied = int(action in (wanted or {"none"}))
+                        rows.add("accel_recovery_action", device, implied, (("action", action),))
     for output in _without_energy(plan):
         _energy_row(rows, view, snapshot, output, book, monotonic)
     return rows.blocks()
@@ -228,9 +229,10 @@ def _energy_row(rows: _Rows, view: View, snapshot: Snapshot, output: Output, boo
     rows.add(ENERGY, device, joules)
 
 
-def source_blocks(vendor: str, plan: Plan) -> Blocks:
-    """Which raw series feeds each common metric, and how exactly."""
-    found = {(output.id.metric, output.source, output.exactness) for output in plan.outputs}
+def source_blocks(vendor: str, plan: Plan, way: str) -> Blocks:
+    """Which raw series feeds each common metric, read in which ``way`` where there are several, and how exactly."""
+    before = f"{way}/" if way else ""
+    found = {(output.id.metric, before + output.source, output.exactness) for output in plan.outputs}
     if _without_energy(plan):
         found.add((ENERGY, POWER, "derived"))
     name = "accel_metric_source_info"

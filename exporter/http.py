@@ -252,8 +252,8 @@ class _Parser(web.RequestHandler):
         connection = _connection(request)
         if connection is not None:
             connection.malformed()
-        reply = text(400, "malformed request") if status < 500 else text(500, "internal error")
-        return _response(reply, last=True)
+        words = "malformed request" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "internal error"
+        return _response(text(status, words, {"Connection": "close"}), last=True)
 
 
 def _connection(request: web.BaseRequest) -> Connection | None:

@@ -34,6 +34,8 @@ STALLED: Final = 1.0
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _METHOD_START: Final = re.compile(rb"[A-Za-z]")
+_REQUEST_LINE: Final = re.compile(rb"[A-Za-z-]+ [!-~]+ HTTP/1\.[01]\r?\n")
+"""Nothing else: some parsers wait for more after the first line of HTTP/2, and guess at that of HTTP/0.9."""
 _BODY: Final = re.compile(rb"\n(?:transfer-encoding[ \t]*:|content-length[ \t]*:[ \t]*0*[1-9])", re.IGNORECASE)
 _ANSWER: Final = (
     "HTTP/1.1 {status}\r\nServer: accel-exporter\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -256,8 +258,8 @@ class Connection(asyncio.Protocol):
         found = _HEAD_END.search(buffer, max(0, self._scanned - 2))
         end = found.end() if found else len(buffer)
         reason = oversized(buffer[:end], self._limits.max_header_bytes)
-        if reason is None and found and _BODY.search(buffer, 0, end):
-            reason = "body"
+        if reason is None and found is not None:
+            reason = _unacceptable(buffer[:end])
         if reason is not None:
             self._refuse(reason)
         elif found is None:
@@ -311,6 +313,12 @@ class Connection(asyncio.Protocol):
             elif self._state == "sending":
                 self._gate.rejected("write_timeout")
             self.abort()
+
+
+def _unacceptable(head: bytes | bytearray) -> Reason | None:
+    if not _REQUEST_LINE.match(head):
+        return "malformed"
+    return "body" if _BODY.search(head) else None
 
 
 def oversized(head: bytes | bytearray, limit: int) -> Reason | None:

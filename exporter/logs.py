@@ -25,8 +25,13 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        event = {"time": _time(record), "level": record.levelname.lower(), "message": record.getMessage()}
-        event.update({name: str(value) for name, value in fields(record).items()})
+        event: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
+        for name, value in fields(record).items():
+            event[name] = value if isinstance(value, int | float) else str(value)
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
         return json.dumps(event)

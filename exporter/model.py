@@ -64,6 +64,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[Device, ...]
     groups: Mapping[Group, GroupSample]
     lost: frozenset[int] = frozenset()
+    source: str = ""
+    """Which of the vendor's own ways to read is in use, where there are several."""
     simulated: bool = False
 
 
@@ -90,6 +92,8 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     wanted: Mapping[Group, frozenset[str]]
     paths: HostPaths
     node: str
+    links: Literal["sum", "each"]
+    source: str
     profile: str
     options: Mapping[str, object]
 
@@ -115,6 +119,7 @@ class Configured(msgspec.Struct, frozen=True, tag="configured"):
 
 class Discovered(msgspec.Struct, frozen=True, tag="discovered"):
     devices: tuple[Device, ...]
+    source: str = ""
 
 
 class ReadDone(msgspec.Struct, frozen=True, tag="read_done", kw_only=True):

@@ -68,6 +68,7 @@ def _load(source: Source, environ: Mapping[str, str], tables: Catalogues) -> Con
         environ,
         source.flags,
         {name: catalogue.collector.options for name, catalogue in by_name.items()},
+        sources={name: catalogue.collector.sources for name, catalogue in by_name.items()},
         profiles={name: tuple(catalogue.collector.profiles) for name, catalogue in by_name.items()},
         series={name: (*catalogue.series, *catalogue.aliases) for name, catalogue in by_name.items()},
     )

@@ -80,7 +80,9 @@ class Publisher:
                     now=now,
                     monotonic=monotonic,
                 )
-                duplicates += _merge(merged, derived) + _merge(merged, source_blocks(snapshot.vendor, plan))
+                duplicates += _merge(merged, derived) + _merge(
+                    merged, source_blocks(snapshot.vendor, plan, snapshot.source)
+                )
             if sum(other.view.catalogue.collector.vendor == snapshot.vendor for other in collectors) > 1:
                 given[snapshot.vendor] = _Given(
                     before.series | frozenset(plan.sources),

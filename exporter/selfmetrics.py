@@ -25,7 +25,7 @@ class SelfMetrics:
 
     def __init__(self, revision: str = "") -> None:
         # Times of creation would double the number of counters.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
         r = self.registry
         ProcessCollector(registry=r)

@@ -15,6 +15,7 @@ from exporter.agent import Agent
 from exporter.catalogue import CatalogueError
 from exporter.config import ConfigError
 from exporter.exposition import Exposition
+from exporter.landing import CollectorLine, Overview
 from exporter.negotiation import Format
 from exporter.program import Program, Source, read
 from exporter.selfmetrics import SelfMetrics
@@ -59,7 +60,7 @@ class _Service:
         self._handle_signals()
         self._agent.start()
         try:
-            server = await http.serve(served, listen=config.listen, limits=config.http, admin=config.admin)
+            server = await http.serve(served, listen_on=config.listen, http=config.http, admin=config.admin)
         except OSError as error:
             print(f"accel-exporter: {error}", file=sys.stderr)
             await self._agent.stop()
@@ -118,13 +119,13 @@ class _Service:
     def _alive(self) -> tuple[bool, str]:
         return not self._agent.trouble, self._agent.trouble
 
-    def _overview(self) -> http.Overview:
+    def _overview(self) -> Overview:
         monotonic = time.monotonic()
         rows = []
         for runner in self._agent.runners:
             groups = runner.snapshot.groups.values() if runner.snapshot else ()
             rows.append(
-                http.CollectorRow(
+                CollectorLine(
                     name=runner.spec.name,
                     state=runner.state,
                     hint=runner.hint,
@@ -132,7 +133,7 @@ class _Service:
                     age=min((monotonic - sample.taken_monotonic for sample in groups), default=None),
                 )
             )
-        return http.Overview(
+        return Overview(
             version=__version__,
             node=self._program.config.node,
             simulated=self._program.simulated,

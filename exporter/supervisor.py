@@ -8,7 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Final, TypeVar, get_args
+from typing import Final, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -53,6 +53,8 @@ class CollectorSpec(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Mapping[Group, frozenset[str]]
     paths: HostPaths
     node: str = ""
+    links: Literal["sum", "each"] = "sum"
+    source: str = "auto"
     profile: str = "default"
     options: Mapping[str, object] = {}
     environ: Mapping[str, str] = {}
@@ -249,6 +251,8 @@ class Runner:
             wanted=self.spec.wanted,
             paths=self.spec.paths,
             node=self.spec.node,
+            links=self.spec.links,
+            source=self.spec.source,
             profile=self.spec.profile,
             options=self.spec.options,
         )
@@ -280,6 +284,7 @@ class Runner:
             generation=self._generation,
             devices=reply.devices,
             groups={},
+            source=reply.source,
             simulated=self.spec.simulated,
         )
         for group in groups:

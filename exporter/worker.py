@@ -80,7 +80,7 @@ class Session:
                 _check_devices(devices)
                 self._devices = len(devices)
                 self._layouts.clear()
-                return Discovered(devices)
+                return Discovered(devices, str(getattr(self._collector, "source", "")))
             case Read():
                 started, taken_at = time.monotonic(), time.time()
                 sample = self._opened().sample(request.group)
@@ -157,6 +157,8 @@ def _open(request: Configure) -> Collector:
             wanted=request.wanted,
             paths=request.paths,
             node=request.node,
+            links=request.links,
+            source=request.source,
             profile=request.profile,
             options=request.options,
         )
