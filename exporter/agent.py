@@ -169,16 +169,16 @@ class Agent:
         if not self.started and all(live.runner.state != "starting" for live in self._live.values()):
             self.started = True
             self._settled.set()
-        self._set_timer(_next_expiry(statuses, monotonic))
+        # The agent's own metrics are written with a publication: without samples they must move on, too.
+        beat = monotonic + self._config.intervals.period("normal")
+        self._set_timer(min(beat, _next_expiry(statuses, monotonic) or beat))
 
-    def _set_timer(self, expiry: float | None) -> None:
-        """Publish again when the next sample becomes stale, even if no other arrives."""
+    def _set_timer(self, moment: float) -> None:
+        """Publish again then, even if no sample arrives before."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None
-        if expiry is not None:
-            delay = max(0.0, expiry - time.monotonic()) + SLACK
-            self._timer = asyncio.get_running_loop().call_later(delay, self._changed)
+        delay = max(0.0, moment - time.monotonic()) + SLACK
+        self._timer = asyncio.get_running_loop().call_later(delay, self._changed)
 
 
 def _next_expiry(statuses: Sequence[CollectorStatus], monotonic: float) -> float | None:

@@ -113,7 +113,13 @@ def _bridge(choice: _Choice, *, only_foreign: bool) -> Member:
         module=BRIDGE,
         raw=raw,
         only=foreign if only_foreign else None,
-        options={**tables(choice.catalogue), "url": choice.settings.url or (usual.url if usual else "")},
+        options={
+            **tables(choice.catalogue),
+            **msgspec.structs.asdict(choice.settings.bridge),
+            "url": choice.settings.url or (usual.url if usual else ""),
+            # One page serves all groups that are due about now.
+            "share_seconds": min(choice.config.intervals.period(group) for group in GROUPS) / 2,
+        },
     )
 
 
@@ -129,6 +135,8 @@ def _simulated(choice: _Choice, devices: int) -> Member:
             "devices": devices,
             "seed": simulate.seed,
             "scenario": simulate.scenario,
+            "parts": simulate.parts.get(choice.item.name, 0),
+            "distinct": simulate.distinct,
         },
         simulated=True,
     )

@@ -128,6 +128,35 @@ class SchemaChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = ""
 
 
+class Bridge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a vendor's own exporter is read, and how much of it is accepted."""
+
+    timeout: Annotated[
+        float, Meta(ge=0.1, le=300, description="For a whole scrape. Below `collection.deadline`.", extra=Seconds)
+    ] = 5.0
+    max_bytes: Annotated[
+        int, Meta(ge=1024, le=1 << 30, description="The largest page, before and after decompression.")
+    ] = 32 * 1024 * 1024
+    max_series: Annotated[
+        int, Meta(ge=1, le=10_000_000, description="A page with more series that the catalogue knows is refused.")
+    ] = 50_000
+    max_age: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86400,
+            description="A sample whose own timestamp is older is left out; 0: timestamps are not looked at.",
+            extra=Seconds,
+        ),
+    ] = 300.0
+    bearer_token_file: Annotated[
+        str, checked(checks.PATH_OR_EMPTY), Meta(description="A token to send, read again at each scrape.")
+    ] = ""
+    ca_file: Annotated[
+        str, checked(checks.PATH_OR_EMPTY), Meta(description="Certificates to trust for https; empty: the system's.")
+    ] = ""
+
+
 class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One vendor's collector. The key is its name; `accel-exporter doctor` lists the names."""
 
@@ -149,6 +178,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         checked(checks.URL),
         Meta(description="Where the vendor's own exporter answers, for the bridge; empty: its usual address."),
     ] = ""
+    bridge: Bridge = Bridge()
     passthrough: Annotated[
         bool,
         Meta(
@@ -188,10 +218,16 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = {}
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description="The same seed gives the same numbers.")] = 0
     scenario: Annotated[
-        str,
-        checked(checks.NAME_OR_EMPTY),
-        Meta(description="What happens to the simulated devices; empty: ordinary work."),
-    ] = ""
+        Literal["mix", "training", "inference", "idle", "failing"],
+        Meta(description="What the devices do; `mix`: one after the other each of these."),
+    ] = "mix"
+    parts: Annotated[
+        Mapping[str, Annotated[int, Meta(ge=0, le=4096)]],
+        _keys_are_collectors("How many of a collector's simulated devices are cut into parts."),
+    ] = {}
+    distinct: Annotated[
+        bool, Meta(description="Give nearly every series a number of its own: for load tests, which equal ones flatter.")
+    ] = False
 
 
 class DeviceClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -274,7 +310,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Bounds that keep slow and hostile clients from hurting the others."""
 
     max_connections: Annotated[
-        int, Meta(ge=1, le=100_000, description="Connections at a time; more are closed at once.")
+        int, Meta(ge=1, le=100_000, description="Connections at a time. At the limit an idle or stalled one is closed for each new one.")
     ] = 64
     max_header_bytes: Annotated[
         int, Meta(ge=1024, le=1 << 20, description="The largest request line and the largest header.")
@@ -299,7 +335,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = False
     release_seconds: Annotated[
         float,
-        Meta(ge=30, le=86400, description="After so long the devices are taken up again by themselves.", extra=Seconds),
+        Meta(ge=1, le=3600, description="After so long the devices are taken up again by themselves.", extra=Seconds),
     ] = 600.0
 
 

@@ -85,8 +85,8 @@ AGENT_MADE: Final[Mapping[str, str]] = {
     ),
     "accel_fault_last_timestamp_seconds": "The vendor's time of the event; one in the future is taken as now.",
     "accel_recovery_action": (
-        "Where the vendor does not tell: the actions of the faults of the last `health.fault_hold` seconds, else "
-        "`none`. Several can be 1."
+        "Where the vendor does not tell: the actions of the faults of the last `health.fault_hold` seconds, of which "
+        "several can be 1; without any `none` for a healthy device, and nothing for one that is not."
     ),
     "accel_metric_source_info": "One for each metric, source and exactness that the vendor has on this node.",
 }

@@ -23,6 +23,7 @@ def vendor_page(catalogue: Catalogue, folder: str) -> str:
         *_detection(catalogue),
         *_health(catalogue),
         *_faults(catalogue),
+        *_sources(catalogue),
         *_options(catalogue),
         *_profiles(catalogue),
         *_doctor(catalogue),
@@ -128,6 +129,17 @@ def _faults(catalogue: Catalogue) -> Iterable[str]:
     )
 
 
+def _sources(catalogue: Catalogue) -> Iterable[str]:
+    sources = catalogue.collector.sources
+    if sources:
+        yield "## Sources"
+        yield (
+            f"The vendor has several ways to read: {codes(sources)}. The best that works is used, unless "
+            f"{code(f'collectors.{catalogue.name}.source')} names one; `accel_metric_source_info` names it before the "
+            "series."
+        )
+
+
 def _options(catalogue: Catalogue) -> Iterable[str]:
     options = catalogue.collector.options
     if options:
@@ -161,8 +173,12 @@ def _profiles(catalogue: Catalogue) -> Iterable[str]:
     yield "## Profiles"
     yield f"Spellings of raw names and labels, chosen by {code(f'collectors.{catalogue.name}.profile')}."
     yield table(
-        ("profile", "what it is"),
-        [(code(name), prose(text)) for name, text in catalogue.collector.profiles.items()],
+        ("profile", "what it is", "names"),
+        [
+            (code(name), prose(text), f"the other spelling that begins with {code(begin)}" if begin is not None else "")
+            for name, text in catalogue.collector.profiles.items()
+            for begin in (catalogue.collector.renames.get(name),)
+        ],
     )
 
 
@@ -191,9 +207,9 @@ def _bridge(catalogue: Catalogue) -> Iterable[str]:
         yield "## Bridge"
         exporter = prose(bridge.exporter)
         yield (
-            "With `source: bridge`, or with a `url`, the series come from the vendor's own exporter, "
-            f"{exporter}, usually at {code(bridge.url)}. These labels tell the device; of several "
-            "spellings the first present counts."
+            f"With `source: bridge`, or with a `url`, the series come from the vendor's own exporter, {exporter}, "
+            f"usually at {code(bridge.url)}; with `source: both` only those that have no source of their own below. "
+            "These labels tell the device; of several spellings the first present counts."
         )
         yield table(("fact", "labels"), _bridge_labels(bridge))
         if bridge.sentinels:

@@ -63,7 +63,5 @@ def mapping(catalogues: Catalogues, output: Literal["table", "json"], only: str 
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     for line in lines:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    print(
-        f"{len(mapped)} mappings; {len(found) - len(mapped)} raw series feed no common metric (--format json lists them)"
-    )
+    print(f"{len(mapped)} mappings; {len(found) - len(mapped)} raw series feed nothing (--format json lists them)")
     return 0
