@@ -107,11 +107,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     """The node's name, for vendors whose series carry it as a label."""
     links: Literal["sum", "each"] = "sum"
-    """Links between devices: one series a device, or one a link. Series with a link label are read by link only then."""
+    """Links between devices: one series a device, or one a link."""
     source: str = "auto"
     """Which of the vendor's own ways to read (collector.toml's ``sources``); auto: the best that works."""
     profile: str = "default"
-    """Which spelling of the vendor's raw labels and names to use (series.toml lists them)."""
+    """Which spelling of the vendor's raw labels and names to use (collector.toml lists them)."""
     options: Mapping[str, Any] = {}
     """The vendor's own section of the configuration, checked against collector.toml's ``options``."""
 

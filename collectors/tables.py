@@ -21,6 +21,7 @@ class Feed(msgspec.Struct, frozen=True):
     metric: str
     labels: Mapping[str, str] = {}
     """Labels of the common series; ``$x`` copies the raw label ``x``."""
+    where: Mapping[str, tuple[str, ...]] = {}
     bits: int | None = None
     equals: tuple[int | float, ...] | None = None
 
@@ -77,6 +78,8 @@ class Bridge(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     labels: BridgeLabels
     partition: str = "{partition_profile}/{partition_id}"
+    uncut: tuple[str, ...] = ()
+    own_of_parts: tuple[Literal["uuid", "index"], ...] = ()
     sentinels: tuple[float, ...] = ()
 
 

@@ -31,6 +31,8 @@ class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metric: str
     labels: Mapping[str, str] = {}
     """Labels of the common series; ``$x`` copies the raw label ``x``."""
+    where: Mapping[str, tuple[str, ...]] = {}
+    """Raw label → its values: only raw series with one of them feed. Empty: all do."""
     exactness: Exactness = "exact"
     bits: int | None = None
     """The common value is 1 if any of these bits is set in the raw one, else 0."""
@@ -67,6 +69,8 @@ class Series(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     feeds: tuple[Feed, ...] = ()
     cumulative: bool = False
     """Counts up although the vendor declares a gauge: it may feed a counter."""
+    survives: bool = False
+    """Told by the kernel or by events, and so of a lost device, too."""
     own: bool = False
     """The vendor's exporter has no such series: the name is ours."""
 
@@ -147,8 +151,64 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     labels: BridgeLabels
     partition: str = "{partition_profile}/{partition_id}"
     """How a part is named from the fields above."""
+    uncut: tuple[str, ...] = ()
+    """Profiles of a device that is not cut into parts, whatever id of a part it tells."""
+    own_of_parts: tuple[Literal["uuid", "index"], ...] = ()
+    """What on a part names the part and not its whole. The whole is then found by its serial or its PCI address."""
     sentinels: tuple[int | float, ...] = ()
     """Values that some version leaked for 'no reading'."""
+
+
+class IdPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One form of a device's id in the kubelet's answers.
+
+    Named groups are names of facts: uuid, index, serial, pci_bus_id, partition_uuid, partition, or a key of
+    ``Device.ids``. A device is meant if it has all of them. The group ``share`` tells a replica and names nothing.
+    """
+
+    pattern: str
+    resources: tuple[str, ...] = ()
+    """Resource names (globs) that use this form; empty: all of the vendor's."""
+
+
+class DraRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a DRA driver's devices are recognised."""
+
+    driver: str
+    attributes: Mapping[str, str] = {}
+    """Attribute of the ResourceSlice's device → name of the fact that it gives."""
+    names: tuple[str, ...] = ()
+    """Patterns of device names, with groups as in ``IdPattern``, where the slice does not tell."""
+    skip: tuple[str, ...] = ()
+    """Patterns of names that are no devices, such as channels."""
+
+
+class AnnotationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A pod's annotation that tells devices better than the kubelet does; ``format`` names its syntax."""
+
+    key: str
+    format: Literal["hami", "list"]
+    resources: tuple[str, ...] = ()
+    """Resource names (globs) whose ids in the kubelet's answers it replaces."""
+    pattern: str = ""
+    """For ``list``: pattern of one id, with groups as in ``IdPattern``."""
+
+
+class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the vendor means to Kubernetes."""
+
+    resources: tuple[str, ...] = ()
+    """Names (globs) of the vendor's extended resources."""
+    ignore: tuple[str, ...] = ()
+    """Names (globs) of resources that hand out no device, such as memory or monitoring."""
+    ids: tuple[IdPattern, ...] = ()
+    """Forms of device ids; the first that matches an id and finds a device counts."""
+    dra: tuple[DraRule, ...] = ()
+    annotations: tuple[AnnotationRule, ...] = ()
+    raw_labels: Mapping[str, str] = {}
+    """Fact of a workload (namespace, pod, container, pod_uid, share, job_name, …) → label of the vendor's exporter."""
+    raw_empty: bool = False
+    """The vendor's exporter gives these labels on free devices, too, empty."""
 
 
 class FaultClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -184,7 +244,7 @@ class Collector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     renames: Mapping[str, str] = {}
     """Profile → how the names that it exposes begin: a series takes the first of its aliases that does."""
     bridge: Bridge | None = None
-    attribution: Mapping[str, object] = {}
+    attribution: Attribution = Attribution()
 
 
 class _SeriesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -292,6 +352,9 @@ def _check_feed(place: str, series: Series, feed: Feed) -> None:
 
 
 def _check_labels(place: str, series: Series, feed: Feed, metric: Metric) -> None:
+    for name in feed.where:
+        if name not in series.labels:
+            raise CatalogueError(f"{place}: feeds {feed.metric} where {name!r} is something, which the series has not")
     for name, value in {**feed.labels, **feed.each}.items():
         if name not in metric.labels:
             raise CatalogueError(

@@ -226,7 +226,7 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         _keys_are_collectors("How many of a collector's simulated devices are cut into parts."),
     ] = {}
     distinct: Annotated[
-        bool, Meta(description="Give nearly every series a number of its own: for load tests, which equal ones flatter.")
+        bool, Meta(description="Give nearly every series a number of its own; equal ones flatter load tests.")
     ] = False
 
 
@@ -310,7 +310,12 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Bounds that keep slow and hostile clients from hurting the others."""
 
     max_connections: Annotated[
-        int, Meta(ge=1, le=100_000, description="Connections at a time. At the limit an idle or stalled one is closed for each new one.")
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="Connections at a time. At the limit an idle or stalled one is closed for each new one.",
+        ),
     ] = 64
     max_header_bytes: Annotated[
         int, Meta(ge=1024, le=1 << 20, description="The largest request line and the largest header.")

@@ -39,6 +39,11 @@ def labels_text(labels: Mapping[str, str]) -> str:
 
 def how(feed: Feed) -> str:
     """The conversion beyond that of units, in words."""
+    condition = " and ".join(f"{name} is {' or '.join(values)}" for name, values in feed.where.items())
+    return f"{_how(feed)} where {condition}".lstrip() if condition else _how(feed)
+
+
+def _how(feed: Feed) -> str:
     if feed.bits is not None:
         return f"1 if any bit of {feed.bits:#x} is set"
     if feed.equals is not None:

@@ -132,6 +132,8 @@ def _outputs(
         key = row[2]
         if key.device == NODE:
             continue
+        if feed.where and not _where(feed.where, key.labels):
+            continue
         device = devices[key.device]
         labels = _labels(feed.metric, names, key.labels)
         merged.setdefault(SeriesId(feed.metric, device.uuid, device.partition, labels), []).append(row)
@@ -197,6 +199,11 @@ def _evaluator(indices: tuple[int, ...], aggregate: str | None, convert: Callabl
 def _matches(wanted: Mapping[str, str], labels: Labels) -> bool:
     found = dict(labels)
     return all(found.get(name) == value for name, value in wanted.items())
+
+
+def _where(wanted: Mapping[str, tuple[str, ...]], labels: Labels) -> bool:
+    found = dict(labels)
+    return all(found.get(name) in values for name, values in wanted.items())
 
 
 def _one_level(outputs: Sequence[Output]) -> Iterable[Output]:

@@ -58,7 +58,10 @@ def once(program: Program, output: OutputFormat, schema: SchemaChoice, wait: flo
 
 async def _once(program: Program, output: OutputFormat, schema: SchemaChoice, wait: float) -> int:
     metrics = SelfMetrics()
-    publication = (await reach(program, wait, metrics)).publication
+    metrics.reload_success.set(1)
+    metrics.reload_time.set_to_current_time()
+    reached = await reach(program, wait, metrics)
+    publication = reached.publication
     if output == "json":
         families = [family for family in publication.families if schema in ("all", family.schema)]
         json.dump({"node": program.config.node, "families": list(map(_family, families))}, sys.stdout, indent=1)
@@ -70,7 +73,8 @@ async def _once(program: Program, output: OutputFormat, schema: SchemaChoice, wa
         body = await exposition.body(publication, request)
         sys.stdout.write(body.content.decode())
     sys.stdout.flush()
-    if any(family.blocks for family in publication.families):
+    # A card on the bus counts as present even if nothing can be read of it.
+    if reached.agent.found:
         return 0
     print("accel-exporter: nothing was read; 'accel-exporter doctor' tells why", file=sys.stderr)
     return 1

@@ -152,9 +152,12 @@ class View:
         names = {name: self.header(self.catalogue.series[name]).name for name in self.options.raw}
         lost_uuids = {snapshot.devices[lost].uuid for lost in snapshot.lost if not snapshot.devices[lost].partition}
         for index, key in enumerate(layout):
-            if key.series not in self.options.raw or key.device in snapshot.lost:
+            if key.series not in self.options.raw:
                 continue
-            if key.device != NODE and snapshot.devices[key.device].uuid in lost_uuids:
+            lost = key.device in snapshot.lost or (
+                key.device != NODE and snapshot.devices[key.device].uuid in lost_uuids
+            )
+            if lost and not self.catalogue.series[key.series].survives:
                 continue
             identity: Labels = () if key.device == NODE else snapshot.devices[key.device].raw_labels
             indices, prefixes = found.setdefault(key.series, ([], []))

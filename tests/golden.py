@@ -12,7 +12,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).with_name("golden")
 VOLATILE = re.compile(
-    r"(process_\w+|python_\w+|accel_exporter_(build_info|\w*_seconds(_bucket|_sum|_count|_total)?))(\{.*\})? .*"
+    r"(process_\w+|python_\w+|accel_(sample|fault_last)_timestamp_seconds|"
+    r"accel_exporter_(build_info|\w*_seconds(_bucket|_sum|_count|_total)?))(\{.*\})? .*"
 )
 """Samples that differ from run to run or from machine to machine: skipped on both sides."""
 

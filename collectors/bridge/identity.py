@@ -41,6 +41,8 @@ class Named(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     firmware_version: str = ""
     partition: str = ""
     partition_profile: str = ""
+    partition_uuid: str = ""
+    partition_index: str = ""
     raw_labels: Labels = ()
     """The labels that name the device, as they were read."""
     whole_labels: Labels = ()
@@ -57,6 +59,8 @@ class Spellings:
         self._by_field: Mapping[str, tuple[str, ...]] = {field: getattr(bridge.labels, field) for field in _FIELDS}
         self._parting = frozenset(bridge.labels.partition_profile + bridge.labels.partition_id)
         self._template = _checked(bridge.partition)
+        self._uncut = frozenset(bridge.uncut)
+        self._own_of_parts = bridge.own_of_parts
         named = {spelling for spellings in self._by_field.values() for spelling in spellings}
         self.names: frozenset[str] = frozenset(named | set(identity) | set(bridge.labels.node))
         """All labels that name a device or its node, in every spelling."""
@@ -65,13 +69,20 @@ class Spellings:
         values = {name: value for name, value in labels if not _is_placeholder(value)}
         facts = {field: _first(values, spellings) for field, spellings in self._by_field.items()}
         raw = tuple(pair for pair in labels if pair[0] in self.names)
-        partition = self._partition(facts)
+        uncut = facts["partition_profile"] in self._uncut
+        partition = "" if uncut else self._partition(facts)
+        own = dict.fromkeys(self._own_of_parts, "")
+        if partition and (facts["serial"] or facts["pci_bus_id"]):
+            own = {field: facts[field] for field in own}
+            facts |= dict.fromkeys(own, "")
         return Named(
             **{field: facts[field] for field in ("uuid", *_FACTS)},
             partition=partition,
             partition_profile=facts["partition_profile"] if partition else "",
+            partition_uuid=own.get("uuid", ""),
+            partition_index=own.get("index", ""),
             raw_labels=raw,
-            whole_labels=tuple(pair for pair in raw if pair[0] not in self._parting),
+            whole_labels=raw if uncut else tuple(pair for pair in raw if pair[0] not in self._parting),
         )
 
     def _partition(self, facts: Mapping[str, str]) -> str:
@@ -169,9 +180,10 @@ def _listed(wholes: list[_Whole], owner: Mapping[Named, _Whole], kind: str) -> I
     for whole, uuid in _with_uuids(wholes):
         positions[id(whole), ""] = len(devices)
         facts = whole.facts
+        parts = sorted(whole.parts.items(), key=lambda item: _natural(item[0]))
         device = Device(
             uuid=uuid,
-            index=facts["index"],
+            index=_index(whole),
             kind=kind,
             model=facts["model"],
             serial=facts["serial"],
@@ -181,13 +193,15 @@ def _listed(wholes: list[_Whole], owner: Mapping[Named, _Whole], kind: str) -> I
             raw_labels=whole.labels,
         )
         devices.append(device)
-        for partition, named in sorted(whole.parts.items(), key=lambda item: _natural(item[0])):
+        for partition, named in parts:
             positions[id(whole), partition] = len(devices)
             devices.append(
                 msgspec.structs.replace(
                     device,
+                    index=named.partition_index or device.index,
                     partition=partition,
                     partition_profile=named.partition_profile,
+                    partition_uuid=named.partition_uuid,
                     raw_labels=named.raw_labels,
                 )
             )
@@ -199,7 +213,7 @@ def _listed(wholes: list[_Whole], owner: Mapping[Named, _Whole], kind: str) -> I
 
 def _with_uuids(wholes: list[_Whole]) -> list[tuple[_Whole, str]]:
     """The wholes in the order in which people count them, each with an identity that no other has."""
-    ordered = sorted(wholes, key=lambda whole: (_natural(whole.facts["index"]), whole.uuid, whole.facts["pci_bus_id"]))
+    ordered = sorted(wholes, key=lambda whole: (_natural(_index(whole)), whole.uuid, whole.facts["pci_bus_id"]))
     found: list[tuple[_Whole, str]] = []
     taken: set[str] = set()
     for whole in ordered:
@@ -211,6 +225,11 @@ def _with_uuids(wholes: list[_Whole]) -> list[tuple[_Whole, str]]:
         taken.add(uuid)
         found.append((whole, uuid))
     return found
+
+
+def _index(whole: _Whole) -> str:
+    """Of a whole that only its parts tell of: the lowest of theirs."""
+    return whole.facts["index"] or min((named.partition_index for named in whole.parts.values()), key=_natural, default="")
 
 
 def _natural(text: str) -> tuple[tuple[int, int, str], ...]:

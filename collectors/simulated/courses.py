@@ -96,7 +96,12 @@ def _fixed(number: Number, modelled: Course | None) -> Course:
 
 
 def _modelled(series: Series, labels: Mapping[str, str], share: float) -> Course | None:
-    known = [(feed, found) for feed in series.feeds if (found := _quantity(feed, labels)) is not None]
+    known = [
+        (feed, found)
+        for feed in series.feeds
+        if all(labels.get(name) in values for name, values in feed.where.items())
+        and (found := _quantity(feed, labels)) is not None
+    ]
     if not known:
         return None
     feed, found = known[0]

@@ -137,6 +137,14 @@ def health(found: Mapping[str, Number]) -> dict[str, str]:
     return {index: each[0] for index, each in by_device.items()}
 
 
+def test_of_a_lost_device_only_that_is_shown_which_others_tell() -> None:
+    bench = Bench(raw=RAW | {"acme_fabric"})
+    found = bench.publish(one(("acme_power_mw", 0, 5), ("acme_fabric", 0, 1), lost=(0,)))
+    assert found['acme_fabric{slot="0",UUID="ACME-0"}'] == 1
+    assert not of(found, "acme_power_mw")
+    assert not of(found, "accel_fabric_state")
+
+
 def test_health_follows_the_rules_the_lost_and_the_silent() -> None:
     devices = [device("0"), device("1"), device("2"), device("3")]
     found = snapshot(

@@ -1,0 +1,362 @@
+"""What the NVIDIA collector reads of whole GPUs; expected values follow from the scenario and dcgm-exporter's units."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.nvml import Installation, Scenario, install, scenarios
+from tests.integration.nvml_child import Answer, Child, settings
+
+MIB = 1 << 20
+DEV = "DCGM_FI_DEV_"
+PROF = "DCGM_FI_PROF_"
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Callable[[Scenario], Installation]:
+    return lambda scenario: install(tmp_path / "nvml", scenario)
+
+
+def second_sample(installation: Installation, **options: Any) -> Answer:
+    """A sample that has an earlier one to take rates from."""
+    with Child(installation, settings(**options)) as child:
+        child.discover()
+        time.sleep(0.12)
+        child.sample()
+        time.sleep(0.12)
+        return child.sample()
+
+
+def test_hopper_gives_each_quantity_in_the_unit_of_dcgm_exporter(fake: Callable[[Scenario], Installation]) -> None:
+    answer = second_sample(fake(scenarios.h100(8)))
+    for i in range(8):
+        used = (10_000 + 100 * i) * MIB + MIB // 2
+        free = (81559 - 479) * MIB - used
+        expected: dict[str, int | float] = {
+            DEV + "SM_CLOCK": 1980 - 15 * i,
+            DEV + "MEM_CLOCK": 2619,
+            DEV + "MAX_SM_CLOCK": 1980,
+            DEV + "GPU_TEMP": 50 + i,
+            DEV + "MEMORY_TEMP": 60 + i,
+            DEV + "GPU_TEMP_LIMIT": 37 - i,
+            DEV + "POWER_USAGE": 310.0 + i,
+            DEV + "POWER_USAGE_INSTANT": 320.0 + i,
+            DEV + "ENFORCED_POWER_LIMIT": 680.0,
+            DEV + "POWER_MGMT_LIMIT": 690.0,
+            DEV + "POWER_MGMT_LIMIT_MIN": 200.0,
+            DEV + "POWER_MGMT_LIMIT_MAX": 700.0,
+            DEV + "POWER_MGMT_LIMIT_DEF": 695.0,
+            DEV + "GPU_UTIL": 90 + i,
+            DEV + "MEM_COPY_UTIL": 40 + i,
+            DEV + "ENC_UTIL": i,
+            DEV + "DEC_UTIL": 10 + i,
+            DEV + "PSTATE": 0,
+            DEV + "CLOCKS_EVENT_REASONS": 4 if i % 2 else 0,
+            DEV + "FB_TOTAL": 81559,
+            DEV + "FB_USED": used // MIB,
+            DEV + "FB_FREE": free // MIB,
+            DEV + "FB_RESERVED": 479,
+            DEV + "FB_USED_PERCENT": used / ((81559 - 479) * MIB),
+            DEV + "BAR1_TOTAL": 131072,
+            DEV + "BAR1_USED": 1 + i,
+            DEV + "BAR1_FREE": 131071 - i,
+            DEV + "ECC_CURRENT": 1,
+            DEV + "ECC_SBE_VOL_TOTAL": i,
+            DEV + "ECC_SBE_AGG_TOTAL": 100 + i,
+            DEV + "ECC_DBE_VOL_TOTAL": 0,
+            DEV + "ECC_SBE_VOL_DEV": i,
+            DEV + "ECC_SBE_AGG_SRM": 0,
+            DEV + "CORRECTABLE_REMAPPED_ROWS": i,
+            DEV + "UNCORRECTABLE_REMAPPED_ROWS": 0,
+            DEV + "ROW_REMAP_FAILURE": 0,
+            DEV + "BANKS_REMAP_ROWS_AVAIL_MAX": 640 - i,
+            DEV + "BANKS_REMAP_ROWS_AVAIL_HIGH": i,
+            DEV + "THRESHOLD_SRM": 0,
+            DEV + "GET_GPU_RECOVERY_ACTION": 0,
+            DEV + "POWER_VIOLATION": 1_000_000_000 + i,
+            DEV + "RELIABILITY_VIOLATION": 6_000_000_000 + i,
+            DEV + "CLOCKS_EVENT_REASON_SW_POWER_CAP_NS": 1_000_000_000 + i,
+            DEV + "CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS": 270_000_000_000 + i,
+            DEV + "PCIE_REPLAY_COUNTER": 9 + i,
+            DEV + "PCIE_LINK_GEN": 4,
+            DEV + "PCIE_MAX_LINK_GEN": 5,
+            DEV + "PCIE_LINK_WIDTH": 16,
+            DEV + "PCIE_COUNT_CORRECTABLE_ERRORS": 3 + i,
+            DEV + "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": sum(range(18)) + 18 * i,
+            DEV + "NVLINK_REPLAY_ERROR_COUNT_TOTAL": sum(range(18)),
+            DEV + "NVLINK_RECOVERY_ERROR_COUNT_TOTAL": 0,
+            DEV + "FABRIC_MANAGER_STATUS": 3,
+            DEV + "FABRIC_MANAGER_ERROR_CODE": 0,
+            DEV + "VGPU_LICENSE_STATUS": 0,
+            DEV + "XID_ERRORS": 0,
+            PROF + "GR_ENGINE_ACTIVE": (80.0 + i) / 100,
+            PROF + "SM_ACTIVE": (70.0 + i) / 100,
+            PROF + "SM_OCCUPANCY": (40.5 + i) / 100,
+            PROF + "PIPE_TENSOR_ACTIVE": (33.25 + i) / 100,
+            PROF + "DRAM_ACTIVE": (45.5 + i) / 100,
+            PROF + "PIPE_FP64_ACTIVE": (3.0 + i) / 100,
+            PROF + "NVDEC3_ACTIVE": (3 + i) / 100,
+            PROF + "PCIE_TX_BYTES": (1000 + i) * MIB,
+            PROF + "PCIE_RX_BYTES": (2000 + i) * MIB,
+            PROF + "NVLINK_TX_BYTES": sum(20 * (n + 1) + i for n in range(18)) * MIB,
+            PROF + "NVLINK_L17_RX_BYTES": (180 + i) * MIB,
+            "nvml_memory_total_bytes": 81559 * MIB,
+            "nvml_memory_capacity_bytes": 81559 * MIB,
+            "nvml_nvlink_links": 18,
+            "nvml_nvlink_links_up": 18,
+            "nvml_processes": 1,
+        }
+        found = {series: answer.value(series, i) for series in expected}
+        assert found == pytest.approx(expected, rel=1e-12)
+        kinds = {series: type(value) for series, value in expected.items()}
+        assert {series: type(value) for series, value in found.items()} == kinds
+    assert answer.sample.errors == []
+    assert answer.sample.lost == []
+
+
+def test_growing_counters_are_those_of_the_driver(fake: Callable[[Scenario], Installation]) -> None:
+    before = time.time()
+    scenario = scenarios.h100(2)
+    epoch = float(scenario.keys("system")["epoch"])
+    answer = second_sample(fake(scenario))
+    longest = time.time() - min(before, epoch)
+    for i in range(2):
+        energy = answer.value(DEV + "TOTAL_ENERGY_CONSUMPTION", i)
+        start, draw = 1_000_000_000_000 + 1_000_000_000 * i, 310_000 + 1_000 * i
+        assert start < energy <= start + draw * longest
+        sent = answer.value("nvml_nvlink_sent_kibibytes_total", i)
+        total = sum((i + 1) * 1_000_000_000 + link * 1_000_000 for link in range(18))
+        assert total < sent <= total + sum(range(1, 19)) * 1024 * longest
+
+
+def test_link_bandwidth_is_a_rate_with_dcgms_arithmetic(fake: Callable[[Scenario], Installation]) -> None:
+    with Child(fake(scenarios.h100(1)), settings()) as child:
+        child.discover()
+        first = child.sample()
+        assert first.readings(DEV + "NVLINK_BANDWIDTH_TOTAL") == []
+        time.sleep(0.5)
+        second = child.sample()
+    # Link n sends n+1 and receives 2(n+1) MiB/s; DCGM divides KiB/s by 1000.
+    kib = sum(3 * 1024 * (n + 1) for n in range(18))
+    value = second.value(DEV + "NVLINK_BANDWIDTH_TOTAL")
+    assert isinstance(value, int)
+    assert value == pytest.approx(kib / 1000, rel=0.05)
+    assert second.value(DEV + "NVLINK_TX_BANDWIDTH_TOTAL") == pytest.approx(kib / 3 / 1000, rel=0.05)
+    assert second.value(DEV + "NVLINK_RX_BANDWIDTH_L17") == pytest.approx(2 * 18 * 1024 / 1000, rel=0.1)
+
+
+def test_an_old_driver_is_read_by_its_older_symbols(fake: Callable[[Scenario], Installation]) -> None:
+    answer = second_sample(fake(scenarios.t4()), options={"processes": True})
+    expected: dict[str, int | float] = {
+        DEV + "GPU_TEMP": 40,
+        DEV + "FB_TOTAL": 15109,
+        DEV + "FB_USED": 1032,
+        DEV + "FB_FREE": 15109 - 1032,
+        DEV + "FB_USED_PERCENT": 1032 / 15109,
+        DEV + "CLOCKS_EVENT_REASONS": 0,
+        DEV + "RETIRED_SBE": 2,
+        DEV + "RETIRED_DBE": 1,
+        DEV + "RETIRED_PENDING": 0,
+        DEV + "SHUTDOWN_TEMP": 96,
+        DEV + "SLOWDOWN_TEMP": 93,
+        DEV + "GPU_MAX_OP_TEMP": 85,
+        # No GPM and no byte counters: the driver's own measurement, in KB/s.
+        PROF + "PCIE_TX_BYTES": 1_000_000,
+        PROF + "PCIE_RX_BYTES": 2_000_000,
+        "nvml_processes": 1,
+        "nvml_process_memory_used_bytes": 700 * MIB,
+    }
+    assert {series: answer.value(series) for series in expected} == pytest.approx(expected)
+    given = {reading.series for reading in answer.sample.readings}
+    absent = {"FB_RESERVED", "MEMORY_TEMP", "GPU_TEMP_LIMIT", "MEM_MAX_OP_TEMP", "ROW_REMAP_FAILURE", "FAN_SPEED"}
+    assert not given & {DEV + name for name in absent}
+    assert not {series for series in given if series.startswith(PROF) and "PCIE" not in series}
+    assert answer.sample.errors == []
+
+
+def test_pcie_traffic_is_taken_from_counters_before_a_measurement_that_blocks(
+    fake: Callable[[Scenario], Installation],
+) -> None:
+    keys = {"field.197": "ull:1000000000+5000000/s", "field.198": "ull:2000000000+7000000/s"}
+    installation = fake(scenarios.t4().with_keys("gpu 0", keys))
+    with Child(installation, settings({"normal": [PROF + "PCIE_TX_BYTES", PROF + "PCIE_RX_BYTES"]})) as child:
+        child.discover()
+        time.sleep(0.5)
+        answer = child.sample()
+    assert answer.value(PROF + "PCIE_TX_BYTES") == pytest.approx(5_000_000, rel=0.05)
+    assert answer.value(PROF + "PCIE_RX_BYTES") == pytest.approx(7_000_000, rel=0.05)
+    assert "nvmlDeviceGetPcieThroughput" not in {call.function for call in installation.calls()}
+
+
+def test_each_group_takes_profiling_samples_of_its_own(fake: Callable[[Scenario], Installation]) -> None:
+    wanted = {"fast": [PROF + "SM_ACTIVE"], "normal": [PROF + "DRAM_ACTIVE"]}
+    with Child(fake(scenarios.h100(1)), settings(wanted)) as child:
+        child.discover()
+        time.sleep(0.12)
+        fast, normal = child.sample("fast"), child.sample("normal")
+    assert fast.value(PROF + "SM_ACTIVE") == 0.7
+    assert normal.value(PROF + "DRAM_ACTIVE") == 0.455
+
+
+def test_link_errors_are_summed_where_the_driver_gives_them_by_link_only(
+    fake: Callable[[Scenario], Installation],
+) -> None:
+    gone = ["field.38", "field.52", "field.161", "field.162", "field.163"]
+    by_link = {f"field.161.{link}": f"ull:{link * link}" for link in range(18)}
+    scenario = scenarios.h100(1).without_keys("gpu 0", gone).with_keys("gpu 0", {**by_link, "field.162.all": "ull:5"})
+    answer = second_sample(fake(scenario))
+    assert answer.value(DEV + "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL") == sum(range(18))
+    assert answer.value(DEV + "NVLINK_REPLAY_ERROR_COUNT_TOTAL") == sum(range(18))
+    assert answer.value(DEV + "NVLINK_ERROR_DL_REPLAY") == sum(link * link for link in range(18))
+    assert answer.value(DEV + "NVLINK_ERROR_DL_RECOVERY") == 5
+    assert answer.readings(DEV + "NVLINK_ERROR_DL_CRC") == []
+
+
+def test_blackwell_links_are_read_as_sums_of_the_new_counters(fake: Callable[[Scenario], Installation]) -> None:
+    scenario = scenarios.b200(2)
+    scenario = scenario.with_keys(
+        "gpu 0", {"field.220.all": f"ull:{1 << 8 | 15}", "field.222.all": f"ull:{3 << 8 | 12}"}
+    )
+    answer = second_sample(fake(scenario))
+    for i in range(2):
+        counters = {"RX_PACKETS": 203, "RX_BYTES": 204}
+        expected = {
+            f"{DEV}NVLINK_COUNT_{name}": sum((i + 1) * 10**12 + field * 10**9 + link for link in range(18))
+            for name, field in counters.items()
+        }
+        expected |= {
+            f"{DEV}NVLINK_COUNT_{name}": sum(i + link for link in range(18))
+            for name in ("TX_DISCARDS", "EFFECTIVE_ERRORS")
+        }
+        expected[f"{DEV}NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS"] = 0
+        assert {series: answer.value(series, i) for series in expected} == expected
+        assert answer.readings(DEV + "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", i) == []
+        assert answer.readings(DEV + "NVLINK_BANDWIDTH_TOTAL", i) == []
+    assert answer.value(DEV + "NVLINK_COUNT_EFFECTIVE_BER") == 1 << 8 | 15
+    assert answer.value(DEV + "NVLINK_COUNT_EFFECTIVE_BER_FLOAT") == pytest.approx(1e-15)
+    assert answer.value(DEV + "NVLINK_COUNT_SYMBOL_BER_FLOAT") == pytest.approx(3e-12)
+    assert answer.readings(DEV + "NVLINK_COUNT_SYMBOL_BER", 1) == []
+    assert answer.value(DEV + "MEMORY_UNREPAIRABLE_FLAG") == 0
+    assert answer.value(DEV + "FABRIC_CLIQUE_ID") == 7
+
+
+def test_link_counters_are_never_asked_for_together_with_ecc(fake: Callable[[Scenario], Installation]) -> None:
+    installation = fake(scenarios.b200(1))
+    second_sample(installation)
+    asked = [call.detail for call in installation.calls() if call.function == "nvmlDeviceGetFieldValues"]
+    sets = [{int(field.split(".")[0]) for field in detail.split(",")} for detail in asked]
+    assert sets
+    assert not [ids for ids in sets if ids & {3, 4, 5, 6} and ids & set(range(201, 223))]
+    assert max(len(ids) for ids in sets) <= 16
+
+
+def test_grace_blackwell_gives_its_c2c_links(fake: Callable[[Scenario], Installation]) -> None:
+    answer = second_sample(fake(scenarios.b200(1, grace=True)))
+    expected = {
+        DEV + "C2C_LINK_COUNT": 14,
+        DEV + "C2C_LINK_STATUS": 1,
+        DEV + "C2C_MAX_BANDWIDTH": 44712,
+        DEV + "C2C_LINK_ERROR_REPLAY": 10,
+        PROF + "C2C_TX_ALL_BYTES": 1000 * MIB,
+        PROF + "C2C_RX_DATA_BYTES": 1030 * MIB,
+    }
+    assert {series: answer.value(series) for series in expected} == expected
+
+
+def test_unified_memory_has_no_memory_series(fake: Callable[[Scenario], Installation]) -> None:
+    answer = second_sample(fake(scenarios.gb10()))
+    given = {reading.series for reading in answer.sample.readings}
+    assert not {series for series in given if "_FB_" in series or "BAR1" in series or "memory" in series}
+    assert DEV + "MEM_CLOCK" not in given
+    assert answer.value(DEV + "GPU_UTIL") == 96
+    assert answer.value(DEV + "POWER_USAGE") == pytest.approx(11.87)
+    assert answer.sample.errors == []
+
+
+def test_early_r535_process_records_are_read_at_their_real_size(fake: Callable[[Scenario], Installation]) -> None:
+    answer = second_sample(fake(scenarios.r535_early()), options={"processes": True})
+    memory = {dict(one.labels)["pid"]: one.value for one in answer.readings("nvml_process_memory_used_bytes")}
+    assert memory == {str(6000 + n): (100 + n) * MIB for n in range(3)}
+    assert answer.value("nvml_processes") == 3
+
+
+def test_processes_are_left_out_unless_asked_for(fake: Callable[[Scenario], Installation]) -> None:
+    installation = fake(scenarios.h100(1))
+    assert second_sample(installation).readings("nvml_process_memory_used_bytes") == []
+    [reading] = second_sample(installation, options={"processes": True}).readings("nvml_process_memory_used_bytes")
+    assert reading.labels == (("pid", "4000"), ("type", "C"))
+    assert reading.value == 9000 * MIB
+
+
+def test_links_are_told_one_by_one_on_demand(fake: Callable[[Scenario], Installation]) -> None:
+    scenario = scenarios.h100(1).with_keys("gpu 0", {"nvlink.5.state": 0})
+    wanted = ["nvml_nvlink_link_up", "nvml_nvlink_sent_kibibytes_total", "nvml_nvlink_links_up", "nvml_nvlink_links"]
+    answer = second_sample(fake(scenario), wanted={"normal": wanted}, links="each")
+    up = {dict(one.labels)["link"]: one.value for one in answer.readings("nvml_nvlink_link_up")}
+    assert up == {str(link): int(link != 5) for link in range(18)}
+    assert len(answer.readings("nvml_nvlink_sent_kibibytes_total")) == 18
+    assert answer.value("nvml_nvlink_links") == 18
+    assert answer.value("nvml_nvlink_links_up") == 17
+
+
+def test_only_what_is_wanted_is_asked_of_the_driver(fake: Callable[[Scenario], Installation]) -> None:
+    installation = fake(scenarios.h100(1))
+    with Child(
+        installation, settings({"fast": [DEV + "GPU_TEMP"], "slow": [DEV + "FB_USED", DEV + "FB_FREE"]})
+    ) as child:
+        child.discover()
+        known = len(installation.calls())
+        fast = child.sample("fast")
+        assert [reading.series for reading in fast.sample.readings] == [DEV + "GPU_TEMP"]
+        assert [call.function for call in installation.calls()[known:]] == [
+            "nvmlEventSetWait_v2",
+            "nvmlDeviceGetTemperatureV",
+        ]
+        known = len(installation.calls())
+        slow = child.sample("slow")
+        assert {reading.series for reading in slow.sample.readings} == {DEV + "FB_USED", DEV + "FB_FREE"}
+        assert [call.function for call in installation.calls()[known:]] == [
+            "nvmlEventSetWait_v2",
+            "nvmlDeviceGetMemoryInfo_v2",
+        ]
+
+
+def test_a_fan_is_told_with_its_number(fake: Callable[[Scenario], Installation]) -> None:
+    scenario = scenarios.t4().with_keys(
+        "gpu 0", {"fan_count": 2, "fan_speed.0": 30, "fan_speed.1": 104, "fan_speed": 30}
+    )
+    scenario = Scenario(scenario.sections, scenario.missing - {"nvmlDeviceGetNumFans"})
+    answer = second_sample(fake(scenario))
+    assert answer.value(DEV + "FAN_SPEED") == 30
+    assert {one.labels: one.value for one in answer.readings("nvml_fan_speed_percent")} == {
+        (("fan", "0"),): 30,
+        (("fan", "1"),): 104,
+    }
+
+
+def test_peers_are_told_with_their_link_status(fake: Callable[[Scenario], Installation]) -> None:
+    scenario = scenarios.h100(3).with_keys("gpu 0", {"p2p.2": 3})
+    answer = second_sample(fake(scenario), wanted={"normal": ["DCGM_EXP_P2P_STATUS"]})
+    assert {one.labels: one.value for one in answer.readings("DCGM_EXP_P2P_STATUS", 0)} == {
+        (("link_status", "OK"), ("peer_gpu", "1")): 0,
+        (("link_status", "TopologyNotSupported"), ("peer_gpu", "2")): 3,
+    }
+
+
+def test_clock_events_are_counted_by_sample(fake: Callable[[Scenario], Installation]) -> None:
+    scenario = scenarios.h100(2).with_keys("gpu 1", {"throttle_mask": "0x24"})
+    with Child(fake(scenario), settings({"normal": ["DCGM_EXP_CLOCK_EVENTS_COUNT"]})) as child:
+        child.discover()
+        for _ in range(3):
+            answer = child.sample()
+    series, window = "DCGM_EXP_CLOCK_EVENTS_COUNT", ("window_size_in_ms", "300000")
+    assert {one.labels: one.value for one in answer.readings(series, 1)} == {
+        (("clock_event", "power_cap"), window): 3,
+        (("clock_event", "sw_thermal"), window): 3,
+    }
+    assert {one.labels: one.value for one in answer.readings(series, 0)} == {(window,): 0}
