@@ -13,7 +13,7 @@ import msgspec
 from collectors.base import Group
 from exporter.catalogue import Catalogue
 from exporter.config import SOURCES, CollectorConfig, Config, RawChoice
-from exporter.counters_csv import Counter
+from exporter.config.counters_csv import Counter
 from exporter.model import MetricType
 from exporter.registry import Found
 from exporter.supervisor import CollectorSpec, Timing

@@ -184,10 +184,14 @@ class DraRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class AnnotationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A pod's annotation that tells devices better than the kubelet does; ``format`` names its syntax."""
+    """A pod's annotation that tells devices better than the kubelet does.
+
+    The format ``slices`` is ``uuid,type,MiB,percent:`` for each device and ``;`` after each container, in the pod's
+    order; ``list`` is ids with commas.
+    """
 
     key: str
-    format: Literal["hami", "list"]
+    format: Literal["slices", "list"]
     resources: tuple[str, ...] = ()
     """Resource names (globs) whose ids in the kubelet's answers it replaces."""
     pattern: str = ""
@@ -203,6 +207,10 @@ class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Names (globs) of resources that hand out no device, such as memory or monitoring."""
     ids: tuple[IdPattern, ...] = ()
     """Forms of device ids; the first that matches an id and finds a device counts."""
+    job_directories: tuple[str, ...] = ()
+    """Directories (with {run}, …) with a file for each device, which a batch system's prolog fills with job ids."""
+    json_directories: tuple[str, ...] = ()
+    """The same with a JSON object of the job's variables."""
     dra: tuple[DraRule, ...] = ()
     annotations: tuple[AnnotationRule, ...] = ()
     raw_labels: Mapping[str, str] = {}

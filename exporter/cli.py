@@ -12,7 +12,7 @@ from pathlib import Path
 from exporter import __version__, logs
 from exporter.catalogue import CatalogueError
 from exporter.config import ConfigError
-from exporter.config_overlay import FILE_VARIABLE, FLAGS
+from exporter.config.overlay import FILE_VARIABLE, FLAGS
 from exporter.program import Program, Source, read
 
 DESCRIPTION = "Telemetry of every accelerator of this node, whatever the vendor, for Prometheus and OpenTelemetry."

@@ -18,7 +18,7 @@ from exporter.faults import FaultBook, Owner, worst
 from exporter.model import Allocation, Number, Snapshot
 from exporter.normalize import Output, Plan, holds
 from exporter.schema import METRICS
-from exporter.view import Blocks, View, common_prefix
+from exporter.view import Blocks, CommonTexts, View
 
 HEALTH_STATES: Final = tuple(METRICS["accel_health_state"].labels["state"])
 ACTIONS: Final = tuple(METRICS["accel_recovery_action"].labels["action"])
@@ -70,14 +70,12 @@ class _Rows:
     """Gathers the rows of derived families."""
 
     def __init__(self, vendor: str, node: str, allocation: Allocation | None) -> None:
-        self._vendor, self._node, self._allocation = vendor, node, allocation
+        self._texts = CommonTexts(vendor, node, allocation)
         self._found: dict[str, tuple[list[str], list[Number]]] = {}
 
     def add(self, metric: str, device: Device, value: Number, labels: Labels = ()) -> None:
         prefixes, values = self._found.setdefault(metric, ([], []))
-        prefixes.append(
-            common_prefix(metric, self._vendor, device, labels, node=self._node, allocation=self._allocation)
-        )
+        prefixes.append(self._texts.prefix(metric, device, labels))
         values.append(value)
 
     def blocks(self) -> Blocks:

@@ -172,7 +172,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = ""
     served_model: str = ""
     resource: str = ""
-    replicas: str = ""
+    share: str = ""
+    """Which share of a shared device (the replica's number, a share id)."""
+    replicas: int = 0
+    """How many shares of the device it has; 0: not told."""
+    raw: Mapping[str, str] = {}
+    """Labels that the vendor's own exporter would add (hpc_job, …)."""
 
 
 Allocation = Mapping[tuple[str, str], Sequence[Workload]]

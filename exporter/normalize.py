@@ -128,6 +128,7 @@ def _outputs(
     each = links == "each" and bool(feed.each)
     names = {**feed.labels, **(feed.each if each else {})}
     merged: dict[SeriesId, list[Row]] = {}
+    known: dict[Labels, Labels] = {}
     for row in rows:
         key = row[2]
         if key.device == NODE:
@@ -135,14 +136,16 @@ def _outputs(
         if feed.where and not _where(feed.where, key.labels):
             continue
         device = devices[key.device]
-        labels = _labels(feed.metric, names, key.labels)
+        labels = known.get(key.labels)
+        if labels is None:
+            labels = known[key.labels] = _labels(feed.metric, names, key.labels)
         merged.setdefault(SeriesId(feed.metric, device.uuid, device.partition, labels), []).append(row)
     convert = _converter(series, feed)
     for identity, group_rows in merged.items():
         aggregate = None if each else feed.aggregate
         # Without an aggregate the first row stands for the common series; a second one would be another source for it.
         group = group_rows[0][0]
-        indices = tuple(index for found, index, _ in group_rows if found == group)
+        indices = tuple([index for found, index, _ in group_rows if found == group])
         yield Output(
             id=identity,
             group=group,

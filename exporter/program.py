@@ -9,10 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from exporter import counters_csv
 from exporter.assemble import Catalogues, Member, assemble
-from exporter.config import Config
-from exporter.config_load import load
+from exporter.config import Config, counters_csv
+from exporter.config.load import load
 from exporter.detection import pci_devices, signs
 from exporter.registry import catalogues
 from exporter.tables import simulation

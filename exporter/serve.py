@@ -15,7 +15,6 @@ from exporter.agent import Agent
 from exporter.catalogue import CatalogueError
 from exporter.config import ConfigError
 from exporter.exposition import Exposition
-from exporter.landing import CollectorLine, Overview
 from exporter.negotiation import Format
 from exporter.program import Program, Source, read
 from exporter.selfmetrics import SelfMetrics
@@ -119,13 +118,13 @@ class _Service:
     def _alive(self) -> tuple[bool, str]:
         return not self._agent.trouble, self._agent.trouble
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> http.Overview:
         monotonic = time.monotonic()
         rows = []
         for runner in self._agent.runners:
             groups = runner.snapshot.groups.values() if runner.snapshot else ()
             rows.append(
-                CollectorLine(
+                http.CollectorLine(
                     name=runner.spec.name,
                     state=runner.state,
                     hint=runner.hint,
@@ -133,7 +132,7 @@ class _Service:
                     age=min((monotonic - sample.taken_monotonic for sample in groups), default=None),
                 )
             )
-        return Overview(
+        return http.Overview(
             version=__version__,
             node=self._program.config.node,
             simulated=self._program.simulated,

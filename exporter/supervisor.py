@@ -35,7 +35,8 @@ from exporter.selfmetrics import ERROR_KINDS, SelfMetrics
 log = logging.getLogger(__name__)
 
 STATES: Final = frozenset(get_args(CollectorState))
-ABSENT: Final = ("no_device", "no_library", "no_driver")
+ABSENT: Final = ("starting", "no_device", "no_library", "no_driver")
+"""States in which a vendor that gave no snapshot yet counts as absent: nothing but the state is shown of it."""
 RELEASED: Final = "the devices are released on request; reading goes on by itself"
 LOG_EVERY: Final = 600.0
 """Seconds between two log lines about the same trouble of a collector."""

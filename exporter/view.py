@@ -109,22 +109,26 @@ class View:
     def _shaped(self, snapshot: Snapshot, allocation: Allocation | None, taken: frozenset[SeriesId]) -> _Shape:
         layouts = {group: sample.layout for group, sample in snapshot.groups.items()}
         key = (snapshot.generation, snapshot.lost, layouts, taken)
-        if self._shape is not None and self._shape.key == key and self._shape.allocation is allocation:
-            return self._shape
-        sources = self._shape.plan.sources if self._shape and self._generation == snapshot.generation else None
-        plan = make_plan(
-            self.catalogue,
-            snapshot.devices,
-            layouts,
-            lost=snapshot.lost,
-            sources=sources,
-            taken=taken,
-            links=self.options.links,
-        )
+        kept = self._shape if self._shape is not None and self._shape.key == key else None
+        if kept is not None and kept.allocation is allocation:
+            return kept
+        # Who works on a device changes with every pod, and nothing in the plan with it.
+        plan = kept.plan if kept is not None else self._planned(snapshot, layouts, taken)
         rows, duplicates = self._rows(snapshot, layouts, plan, allocation)
         self._generation = snapshot.generation
         self._shape = _Shape(key, allocation, plan, rows, duplicates)
         return self._shape
+
+    def _planned(self, snapshot: Snapshot, layouts: Mapping[Group, Layout], taken: frozenset[SeriesId]) -> Plan:
+        return make_plan(
+            self.catalogue,
+            snapshot.devices,
+            layouts,
+            lost=snapshot.lost,
+            sources=self._shape.plan.sources if self._shape and self._generation == snapshot.generation else None,
+            taken=taken,
+            links=self.options.links,
+        )
 
     def _rows(
         self, snapshot: Snapshot, layouts: Mapping[Group, Layout], plan: Plan, allocation: Allocation | None
@@ -151,6 +155,9 @@ class View:
         found: dict[str, tuple[list[int], list[str]]] = {}
         names = {name: self.header(self.catalogue.series[name]).name for name in self.options.raw}
         lost_uuids = {snapshot.devices[lost].uuid for lost in snapshot.lost if not snapshot.devices[lost].partition}
+        # A device's identity stands in all of its series: it is escaped once.
+        heads = [opened(device.raw_labels) if device.raw_labels else "" for device in snapshot.devices]
+        tails = Tails()
         for index, key in enumerate(layout):
             if key.series not in self.options.raw:
                 continue
@@ -159,10 +166,11 @@ class View:
             )
             if lost and not self.catalogue.series[key.series].survives:
                 continue
-            identity: Labels = () if key.device == NODE else snapshot.devices[key.device].raw_labels
             indices, prefixes = found.setdefault(key.series, ([], []))
             indices.append(index)
-            prefixes.append(prefix(names[key.series], identity + key.labels))
+            head = heads[key.device] if key.device != NODE else ""
+            name = names[key.series]
+            prefixes.append(name + head + tails[key.labels] if head else prefix(name, key.labels))
         for name, (indices, prefixes) in found.items():
             yield names[name], indices, prefixes
 
@@ -175,42 +183,58 @@ def common_rows(
     gathered: dict[tuple[str, Group], list[Output]] = {}
     for output in plan.outputs:
         gathered.setdefault((output.id.metric, output.group), []).append(output)
+    texts = CommonTexts(snapshot.vendor, node, allocation)
     for (metric, group), outputs in gathered.items():
         prefixes = tuple(
-            common_prefix(
-                metric,
-                snapshot.vendor,
-                devices[output.id.uuid, output.id.partition],
-                output.id.labels,
-                node=node,
-                allocation=allocation,
-            )
-            for output in outputs
+            [texts.prefix(metric, devices[output.id.uuid, output.id.partition], output.id.labels) for output in outputs]
         )
         yield group, _Rows(metric, prefixes, _evaluation(outputs))
 
 
-def common_prefix(
-    metric: str,
-    vendor: str,
-    device: Device,
-    labels: Labels = (),
-    *,
-    node: str = "",
-    allocation: Allocation | None = None,
-) -> str:
-    """The text of a common series of a device: identity, node, workload where the metric has it, further labels."""
-    found: list[tuple[str, str]] = [("vendor", vendor), ("device", device.index), ("uuid", device.uuid)]
-    if device.partition:
-        found.append(("partition", device.partition))
-    if node:
-        found.append(("node", node))
-    if METRICS[metric].workload:
-        workloads = (allocation or {}).get((device.uuid, device.partition), ())
-        workload = workloads[0] if len(workloads) == 1 else NOBODY
-        found.extend((name, getattr(workload, name)) for name in WORKLOAD)
-    found.extend(labels)
-    return prefix(metric, found)
+class CommonTexts:
+    """Writes common series of a collector's devices: identity, node, workload where the metric has it, further labels.
+
+    Hundreds of series share a device's identity, and as many their further labels: each of these is escaped once.
+    """
+
+    def __init__(self, vendor: str, node: str, allocation: Allocation | None) -> None:
+        self._vendor, self._node, self._allocation = vendor, node, allocation or {}
+        self._heads: dict[tuple[str, str, bool], str] = {}
+        self._tails = Tails()
+
+    def prefix(self, metric: str, device: Device, labels: Labels = ()) -> str:
+        """The text of a series up to its value."""
+        workload = METRICS[metric].workload
+        key = (device.uuid, device.partition, workload)
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = opened(self._identity(device, workload))
+        return metric + head + self._tails[labels]
+
+    def _identity(self, device: Device, workload: bool) -> Labels:
+        found = [("vendor", self._vendor), ("device", device.index), ("uuid", device.uuid)]
+        if device.partition:
+            found.append(("partition", device.partition))
+        if self._node:
+            found.append(("node", self._node))
+        if workload:
+            workloads = self._allocation.get((device.uuid, device.partition), ())
+            only = workloads[0] if len(workloads) == 1 else NOBODY
+            found.extend((name, getattr(only, name)) for name in WORKLOAD)
+        return tuple(found)
+
+
+class Tails(dict[Labels, str]):
+    """Labels → how they end a series whose first labels ``opened`` has written."""
+
+    def __missing__(self, labels: Labels) -> str:
+        text = self[labels] = "," + prefix("", labels)[1:] if labels else "} "
+        return text
+
+
+def opened(labels: Labels) -> str:
+    """The first labels of a series, at least one; ``Tails`` has the rest."""
+    return prefix("", labels).removesuffix("} ")
 
 
 def _evaluation(outputs: Sequence[Output]) -> Callable[[Sequence[Number]], tuple[Number, ...]]:

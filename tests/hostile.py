@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from exporter.families import Block, Family, Publication
 from exporter.http import Served
-from exporter.http_limits import REASONS
+from exporter.http.limits import REASONS
 from tests.serving import Client, rejected, request
 
 

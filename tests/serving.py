@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from exporter.config import Admin, Http
 from exporter.exposition import Exposition
 from exporter.http import Served, Server, serve
-from exporter.landing import Overview
+from exporter.http.landing import Overview
 from exporter.negotiation import Format
 from exporter.selfmetrics import SelfMetrics
 from tests.handmade import PUBLICATION

@@ -11,8 +11,8 @@ import pytest
 import zstandard
 
 from exporter.families import Block, Family, Publication
-from exporter.http_limits import REASONS
-from exporter.landing import CONTENT_SECURITY_POLICY, CollectorLine, Overview
+from exporter.http.landing import CONTENT_SECURITY_POLICY, CollectorLine, Overview
+from exporter.http.limits import REASONS
 from exporter.negotiation import Format
 from tests.exposition_readers import read
 from tests.serving import Answer, client, get, rejected, request, run, running, served

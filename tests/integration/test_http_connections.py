@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.config import Http
-from exporter.http_limits import REASONS
+from exporter.http.limits import REASONS
 from tests.serving import client, rejected, request, run, running, served
 
 

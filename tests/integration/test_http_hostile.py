@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from exporter.config import Admin, Http
 from exporter.families import Block, Family, Publication
 from exporter.http import Server
-from exporter.http_listen import listen
+from exporter.http.listen import listen
 from tests.hostile import big, only, slow_reader
 from tests.serving import PATIENCE, client, get, request, run, running, served, until
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from exporter.http_listen import listen, name
+from exporter.http.listen import listen, name
 from tests.serving import get, run, running
 
 

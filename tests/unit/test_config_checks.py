@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.config_checks import ADDRESS, HOST_PATH, NODE_NAME, PATH, REGEX, ROOTED_PATH, SEARCH_PATH, SERIES, URL
+from exporter.config.checks import ADDRESS, HOST_PATH, NODE_NAME, PATH, REGEX, ROOTED_PATH, SEARCH_PATH, SERIES, URL
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 
 from exporter.catalogue import Option
 from exporter.config import ConfigError
-from exporter.config_load import load
-from exporter.config_problems import SHOWN
+from exporter.config.load import load
+from exporter.config.problems import SHOWN
 
 OPTIONS: Mapping[str, Mapping[str, Option]] = {
     "red": {
@@ -72,7 +72,7 @@ def problems(
         # Unknown keys
         ("intervalls: {normal: 5}", "c.yaml:1: intervalls: unknown key (its value: a mapping), expected intervals (one of"),
         ("node: a\nintervals:\n  norml: 5", "c.yaml:3: intervals.norml: unknown key (its value: 5), expected normal (one of"),
-        ("attribution: {}", "c.yaml:1: attribution: unknown key (its value: a mapping), expected one of listen, node"),
+        ("telemetry: {}", "c.yaml:1: telemetry: unknown key (its value: a mapping), expected one of listen, node"),
         ("collectors: {rde: {}}", "c.yaml:1: collectors.rde: unknown key (its value: a mapping), expected red (one of red, blue)"),
         ("simulate: {devices: {green: 8}}", "c.yaml:1: simulate.devices.green: unknown key (its value: 8), expected one of red"),
         ("paths: {libraries: {green: /l}}", 'c.yaml:1: paths.libraries.green: unknown key (its value: "/l"), expected one of'),

@@ -13,9 +13,9 @@ import yaml
 from collectors.base import HostPaths
 from exporter.catalogue import Option
 from exporter.config import Config, ConfigError, Paths, expand
-from exporter.config_build import model, unwrap
-from exporter.config_load import load
-from exporter.config_overlay import FLAGS, settings
+from exporter.config.build import model, unwrap
+from exporter.config.load import load
+from exporter.config.overlay import FLAGS, settings
 from exporter.registry import catalogues
 
 OPTIONS: Mapping[str, Mapping[str, Option]] = {
@@ -123,7 +123,11 @@ def test_sections_merge_key_by_key_and_lists_are_replaced(tmp_path: Path) -> Non
         ("COLLECTORS__RED__OPTIONS__WATCH", "b,a", lambda c: c.collectors["red"].options["watch"] == ("b", "a")),
         ("SIMULATE__DEVICES", "red=8, blue=2", lambda c: c.simulate.devices == {"red": 8, "blue": 2}),
         ("PATHS__LIBRARIES", "red=/a:/b", lambda c: c.paths.libraries == {"red": "/a:/b"}),
-        ("PATHS__SOCKETS__POD_RESOURCES", "/k.sock", lambda c: c.paths.sockets.pod_resources == "/k.sock"),
+        (
+            "ATTRIBUTION__KUBERNETES__POD_RESOURCES_SOCKET",
+            "/k.sock",
+            lambda c: c.attribution.kubernetes.pod_resources_socket == "/k.sock",
+        ),
     ],
 )
 def test_a_variable_is_read_as_its_key_is_typed(variable: str, text: str, read: object) -> None:
@@ -242,7 +246,6 @@ def test_paths_follow_the_root_unless_they_are_set(tmp_path: Path) -> None:
         opt="/host/opt",
     )
     assert paths.libraries == {"red": "/host/lib:/host/opt/red"}
-    assert paths.sockets.pod_resources == "/host/var/lib/kubelet/pod-resources/kubelet.sock"
 
 
 def test_expand_puts_every_directory_of_the_host_into_a_path() -> None:

@@ -18,10 +18,10 @@ from msgspec import inspect as kinds
 
 from exporter.catalogue import Option
 from exporter.config import Config, ConfigError
-from exporter.config_build import model, unwrap
-from exporter.config_load import load
-from exporter.config_overlay import settings as text_settings
-from exporter.config_yaml import parse
+from exporter.config.build import model, unwrap
+from exporter.config.load import load
+from exporter.config.overlay import settings as text_settings
+from exporter.config.yaml import parse
 
 OPTIONS: Mapping[str, Mapping[str, Option]] = {
     "red": {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.config import ConfigError
-from exporter.counters_csv import Counter, choose, parse, read
+from exporter.config.counters_csv import Counter, choose, parse, read
 
 # In the shape of the files that are in use: a head in comments, blanks for alignment, an entry without a series.
 USUAL = """\

@@ -14,13 +14,13 @@ import pytest
 
 from collectors.base import Fault
 from exporter import catalogue as tables
-from exporter import docs
 from exporter.catalogue import Catalogue
 from exporter.cli import _parser
 from exporter.derived import Book
-from exporter.docs_metrics import AGENT_MADE, metrics_page, own_metrics
-from exporter.docs_text import code, prose, table
-from exporter.docs_vendors import vendor_page
+from exporter.docs import pages as docs
+from exporter.docs.metrics import AGENT_MADE, metrics_page, own_metrics
+from exporter.docs.text import code, prose, table
+from exporter.docs.vendors import vendor_page
 from exporter.publisher import CollectorStatus, Publisher
 from exporter.registry import catalogues
 from exporter.schema import METRICS
@@ -51,7 +51,7 @@ def test_no_page_is_left_of_a_vendor_that_is_gone() -> None:
 def test_a_generated_page_begins_with_the_command_that_makes_it() -> None:
     for path, text in GENERATED.items():
         if path != docs.INDEX:
-            assert re.match(r"<!-- .*`python -m exporter\.(docs|config_reference)`.* -->\n# ", text), path
+            assert re.match(r"<!-- .*`python -m exporter\.docs`.* -->\n# ", text), path
 
 
 @ANY_GENERATED

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.http_limits import oversized
+from exporter.http.limits import oversized
 
 LINE = b"GET /metrics HTTP/1.1"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from exporter.http_release import is_loopback, refusal, seconds
+from exporter.http.release import is_loopback, refusal, seconds
 
 LOCAL = ("127.0.0.1", 50000)
 

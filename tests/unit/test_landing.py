@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from exporter.landing import CONTENT_SECURITY_POLICY, CollectorLine, Overview, page, public
+from exporter.http.landing import CONTENT_SECURITY_POLICY, CollectorLine, Overview, page, public
 
 
 class Reader(HTMLParser):

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from exporter.config_problems import ConfigError, Problem, nearest, printable, show_value
-from exporter.config_text import read_text
+from exporter.config.problems import ConfigError, Problem, nearest, printable, show_value
+from exporter.config.text import read_text
 
 TYPES: Final = ("gauge", "counter", "histogram", "summary", "label")
 _LONGEST_NAME: Final = 200

@@ -11,9 +11,9 @@ from msgspec import inspect as kinds
 
 from exporter.catalogue import Option
 from exporter.config import Config
-from exporter.config_checks import Check
-from exporter.config_problems import KeyPath, Problem, show_key, unknown, wrong
-from exporter.config_yaml import Node
+from exporter.config.checks import Check
+from exporter.config.problems import KeyPath, Problem, show_key, unknown, wrong
+from exporter.config.yaml import Node
 
 Extra = Mapping[str, Any]
 Options = Mapping[str, Mapping[str, Option]]

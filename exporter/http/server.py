@@ -14,13 +14,13 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from exporter import http_release
 from exporter.config import Admin, Http
 from exporter.exposition import BodyRequest, Exposition, encodings
 from exporter.families import Publication, Schema
-from exporter.http_limits import REASONS, Connection, Gate
-from exporter.http_listen import listen, name
-from exporter.landing import CONTENT_SECURITY_POLICY, CollectorLine, Overview, page, public
+from exporter.http import release as http_release
+from exporter.http.landing import CONTENT_SECURITY_POLICY, CollectorLine, Overview, page, public
+from exporter.http.limits import REASONS, Connection, Gate
+from exporter.http.listen import listen, name
 from exporter.negotiation import encoding, negotiate
 from exporter.selfmetrics import SelfMetrics
 

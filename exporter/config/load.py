@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from exporter import config_yaml, counters_csv
 from exporter.catalogue import Option
-from exporter.config import BRIDGED, SOURCES, CollectorConfig, Config, Intervals, Paths, Sockets
-from exporter.config_build import Context, Options, build, model
-from exporter.config_overlay import from_environment, from_flags
-from exporter.config_problems import ConfigError, KeyPath, Problem, one_of, show_key, wrong
-from exporter.config_yaml import Node, locate, source_of
+from exporter.config import BRIDGED, SOURCES, CollectorConfig, Config, Intervals, Paths, counters_csv
+from exporter.config import yaml as config_yaml
+from exporter.config.attribution import Attribution
+from exporter.config.build import Context, Options, build, model
+from exporter.config.overlay import from_environment, from_flags
+from exporter.config.problems import ConfigError, KeyPath, Problem, one_of, show_key, wrong
+from exporter.config.yaml import Node, locate, source_of
 
 Names = Mapping[str, Collection[str]]
 """Collector → its names of something."""
@@ -154,6 +155,7 @@ def _complete(config: Config, tree: Node, environ: Mapping[str, str], options: O
         intervals=_intervals(config.intervals, tree),
         collectors=collectors,
         paths=_paths(config.paths),
+        attribution=_attribution(config.attribution, config.paths, node),
     )
 
 
@@ -175,11 +177,27 @@ def _value(default: bool | int | float | str | list[str]) -> bool | int | float 
     return tuple(default) if isinstance(default, list) else default
 
 
+def _attribution(attribution: Attribution, paths: Paths, node: str) -> Attribution:
+    kubernetes, slurm = attribution.kubernetes, attribution.slurm
+    return msgspec.structs.replace(
+        attribution,
+        kubernetes=msgspec.structs.replace(
+            kubernetes,
+            pod_resources_socket=paths.resolve(kubernetes.pod_resources_socket),
+            node_name=kubernetes.node_name or node,
+        ),
+        slurm=msgspec.structs.replace(
+            slurm,
+            job_directories=tuple(map(paths.resolve, slurm.job_directories)),
+            json_directories=tuple(map(paths.resolve, slurm.json_directories)),
+        ),
+    )
+
+
 def _paths(paths: Paths) -> Paths:
     host = paths.host
     return Paths(
         root=paths.root,
         **msgspec.structs.asdict(host),
         libraries={name: paths.resolve(path) for name, path in paths.libraries.items()},
-        sockets=Sockets(**{name: paths.resolve(path) for name, path in msgspec.structs.asdict(paths.sockets).items()}),
     )

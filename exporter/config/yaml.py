@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import yaml
 
-from exporter.config_problems import ConfigError, KeyPath, Problem, printable, show_key, show_value
-from exporter.config_text import read_text
+from exporter.config.problems import ConfigError, KeyPath, Problem, printable, show_key, show_value
+from exporter.config.text import read_text
 
 Scalar = str | int | float | bool | None
 

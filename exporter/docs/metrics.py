@@ -9,10 +9,10 @@ from typing import Final
 from prometheus_client.metrics import MetricWrapperBase
 
 from exporter.catalogue import Catalogue, Feed, Series
-from exporter.docs_text import GENERATED, code, codes, link, page, prose, table
+from exporter.docs.text import GENERATED, code, codes, link, page, prose, table
 from exporter.energy import MAX_GAP
 from exporter.faults import MAX_CODES
-from exporter.http_limits import REASONS
+from exporter.http.limits import REASONS
 from exporter.mapping import how, labels_text
 from exporter.schema import METRICS, WORKLOAD, Metric
 from exporter.selfmetrics import DROP_REASONS, ERROR_KINDS, RESTART_CAUSES, STATES, SelfMetrics

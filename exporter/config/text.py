@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from exporter.config_problems import ConfigError, Problem, printable
+from exporter.config.problems import ConfigError, Problem, printable
 
 LIMIT: Final = 1 << 20
 

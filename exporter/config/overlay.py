@@ -16,9 +16,9 @@ import msgspec
 from msgspec import inspect as kinds
 
 from exporter.catalogue import Option
-from exporter.config_build import Options, model, unwrap
-from exporter.config_problems import Problem, nearest, printable, show_key, show_value
-from exporter.config_yaml import Node, plain, put
+from exporter.config.build import Options, model, unwrap
+from exporter.config.problems import Problem, nearest, printable, show_key, show_value
+from exporter.config.yaml import Node, plain, put
 
 PREFIX: Final = "ACCEL_EXPORTER_"
 FILE_VARIABLE: Final = "ACCEL_EXPORTER_CONFIG"

@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Final
 
 from exporter.catalogue import Bridge, Catalogue, HealthRule, Option, PciRule, Series
-from exporter.docs_metrics import conversion
-from exporter.docs_text import GENERATED, code, codes, link, page, prose, table
+from exporter.docs.metrics import conversion
+from exporter.docs.text import GENERATED, code, codes, link, page, prose, table
 from exporter.mapping import labels_text
 from exporter.schema import METRICS
 

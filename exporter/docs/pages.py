@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from exporter.catalogue import Catalogue, CatalogueError
-from exporter.config_reference import reference
-from exporter.docs_metrics import metrics_page
-from exporter.docs_text import link, prose
-from exporter.docs_vendors import vendor_page
+from exporter.config.reference import reference
+from exporter.docs.metrics import metrics_page
+from exporter.docs.text import link, prose
+from exporter.docs.vendors import vendor_page
 from exporter.registry import catalogues
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 INDEX: Final = "docs/index.md"
 VENDORS: Final = "docs/vendors"
 BEGIN: Final = "<!-- Vendors: made by `python -m exporter.docs` (`make docs`). -->\n"
@@ -89,7 +89,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     for path in found:
         print(f"{path}: {'not up to date: run `make docs`' if check else 'written'}")
     return int(check and bool(found))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the model: ``python -m exporter.config_reference > docs/configuration.md``."""
+"""Writes docs/configuration.md from the model: ``python -m exporter.config.reference > docs/configuration.md``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import msgspec
 from msgspec import NODEFAULT
 from msgspec import inspect as kinds
 
-from exporter.config_build import default_of, describe, model, unwrap
-from exporter.config_overlay import FILE_VARIABLE, FLAGS, PREFIX
-from exporter.config_yaml import DEPTH, VALUES
+from exporter.config.build import default_of, describe, model, unwrap
+from exporter.config.overlay import FILE_VARIABLE, FLAGS, PREFIX
+from exporter.config.yaml import DEPTH, VALUES
 
 _INTRODUCTION: Final = f"""\
-<!-- Made from exporter/config.py by `python -m exporter.config_reference`. Do not edit. -->
+<!-- Made from exporter/config/ by `python -m exporter.docs`. Do not edit. -->
 # Configuration
 
 Every setting has a default: without any configuration the agent finds the devices of the node and serves them. The

@@ -1,4 +1,4 @@
-"""The configuration: one typed model, which ``exporter.config_load.load`` fills.
+"""The configuration: one typed model, which ``exporter.config.load.load`` fills.
 
 Every setting says here what it means, its unit and its bounds. The loader, the errors and docs/configuration.md
 read them from here.
@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Meta
 
 from collectors.base import Group, HostPaths
-from exporter import config_checks as checks
-from exporter.config_checks import checked
-from exporter.config_problems import ConfigError, Problem
+from exporter.config import checks
+from exporter.config.attribution import Attribution
+from exporter.config.checks import checked
+from exporter.config.problems import ConfigError, Problem
 
 __all__ = ["Config", "ConfigError", "Problem", "expand"]
 
@@ -261,14 +262,6 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 600.0
 
 
-class Sockets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sockets of the host's services."""
-
-    pod_resources: Annotated[str, checked(checks.HOST_PATH), Meta(description="The kubelet's PodResources socket.")] = (
-        "{var_lib}/kubelet/pod-resources/kubelet.sock"
-    )
-
-
 class Paths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the host's files are: a container mounts them elsewhere. Paths may refer to others, as the defaults do."""
 
@@ -291,7 +284,6 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "Directories in which a collector's libraries are looked for first, by collector (as in `LD_LIBRARY_PATH`)."
         ),
     ] = {}
-    sockets: Sockets = Sockets()
 
     @property
     def host(self) -> HostPaths:
@@ -384,6 +376,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         tuple[DeviceClass, ...], Meta(max_length=1000, description="Rules that name kinds of devices, in order.")
     ] = ()
     health: Health = Health()
+    attribution: Attribution = Attribution()
     paths: Paths = Paths()
     http: Http = Http()
     admin: Admin = Admin()

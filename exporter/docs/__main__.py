@@ -1,0 +1,7 @@
+"""``python -m exporter.docs``"""
+
+import sys
+
+from exporter.docs.pages import main
+
+sys.exit(main())
