@@ -178,6 +178,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """How many shares of the device it has; 0: not told."""
     raw: Mapping[str, str] = {}
     """Labels that the vendor's own exporter would add (hpc_job, …)."""
+    labels: Labels = ()
+    """Chosen labels of the pod, ready to be exposed."""
 
 
 Allocation = Mapping[tuple[str, str], Sequence[Workload]]

@@ -23,6 +23,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     device_id: str = ""
     names: Mapping[str, str] = {}
     """Name of a fact (uuid, index, serial, pci_bus_id, partition_uuid, or a key of Device.ids) → its value."""
+    everything: bool = False
+    """All devices of the vendor."""
     vendor: str = ""
     """Only devices of this vendor, where the source knows it."""
     share: str = ""

@@ -77,12 +77,12 @@ class Matcher:
 
     def find(self, claim: Claim) -> tuple[Match, ...]:
         """The devices that a claim means; none if no form fits or no device has the names."""
-        if claim.names:
+        if claim.names or claim.everything:
             return tuple(
                 match
                 for vendor in self._vendors
                 if claim.vendor in ("", vendor.vendor)
-                for match in self._named(vendor, claim.names, claim.share)
+                for match in self._named(vendor, claim.names, claim.share, everything=claim.everything)
             )
         key = (claim.resource, claim.device_id)
         found = self._found.get(key)
@@ -107,10 +107,12 @@ class Matcher:
                     return matches
         return ()
 
-    def _named(self, vendor: VendorDevices, told: Mapping[str, str], share: str) -> Iterable[Match]:
+    def _named(
+        self, vendor: VendorDevices, told: Mapping[str, str], share: str, *, everything: bool = False
+    ) -> Iterable[Match]:
         """Devices that have all names; wholes before parts, unless the names are those of parts."""
         wanted = {name: spelled(name, value) for name, value in told.items()}
-        if not wanted:
+        if not wanted and not everything:
             return
         found = [
             device

@@ -162,7 +162,9 @@ class StaticOwner(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 DEFAULT_TENANT: Final = (
-    TenantSource(source="queue"),
+    TenantSource(source="namespace_label", key="capsule.clastix.io/tenant"),
+    TenantSource(source="namespace_label", key="projectcapsule.dev/tenant"),
+    TenantSource(source="namespace_label", key="field.cattle.io/projectId"),
     TenantSource(source="slurm_account"),
     TenantSource(source="namespace"),
 )

@@ -7,7 +7,7 @@ ones are skipped, and the type ``label`` makes a field a label of the other seri
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -75,9 +75,10 @@ def parse(text: str, source: str) -> Counters:
     return Counters(source, tuple(entries.values()), tuple(warnings))
 
 
-def choose(counters: Counters, names: Mapping[str, str]) -> Choice:
+def choose(counters: Counters, names: Mapping[str, str], labels: Collection[str] = ()) -> Choice:
     """Those entries that can be served. ``names`` maps each known series and each other spelling of it to the series.
 
+    ``labels`` are those that the series have anyway: an entry that asks for one of them is met.
     The others are no error, for a file that served elsewhere must go on to work; each is told by a warning.
     """
     found: dict[str, Counter] = {}
@@ -85,7 +86,10 @@ def choose(counters: Counters, names: Mapping[str, str]) -> Choice:
     for entry in counters.entries:
         series = names.get(entry.name)
         place = f"{counters.source}:{entry.line}"
-        if series is None:
+        if entry.type == "label":
+            if entry.name not in labels:
+                warnings.append(f"{place}: {entry.name} cannot be made a label of the series: it is left out")
+        elif series is None:
             close = nearest(entry.name, list(names))
             hint = f"; the nearest that is: {close}" if close else ""
             warnings.append(f"{place}: {entry.name} is not a series that any collector knows: it is left out{hint}")
