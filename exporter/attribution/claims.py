@@ -55,6 +55,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     uid: str = ""
+    other_uid: str = ""
+    """Of a static pod: the uid that the kubelet uses, which is not the API server's."""
     phase: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
