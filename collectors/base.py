@@ -73,6 +73,16 @@ class ReadError(msgspec.Struct, frozen=True, array_like=True):
     detail: str
 
 
+class Process(msgspec.Struct, frozen=True, array_like=True):
+    """A process that uses a device. ``memory``: bytes of the device's memory; None where that is not told."""
+
+    device: int
+    pid: int
+    memory: int | None = None
+    utilization: float | None = None
+    """Share of the device's time, 0 to 1."""
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """The result of reading one group once."""
 
@@ -81,6 +91,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     faults: Sequence[Fault] = ()
     lost: Sequence[int] = ()
     """Devices that do not answer any more: their values vanish and their health is failed."""
+    processes: Sequence[Process] | None = None
+    """Processes on the devices, where ``Settings.processes`` asks for them; None: not told by this group."""
     rediscover: bool = False
     """The devices or their parts have changed: the agent calls ``discover`` before the next sample."""
 
@@ -108,6 +120,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The node's name, for vendors whose series carry it as a label."""
     links: Literal["sum", "each"] = "sum"
     """Links between devices: one series a device, or one a link."""
+    processes: bool = False
+    """Tell which processes use each device: attribution wants to know."""
     source: str = "auto"
     """Which of the vendor's own ways to read (collector.toml's ``sources``); auto: the best that works."""
     profile: str = "default"

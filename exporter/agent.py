@@ -12,11 +12,11 @@ import msgspec
 
 from collectors.base import Device, Fault
 from exporter.assemble import Member, timing
+from exporter.attribution.service import Attribution
 from exporter.catalogue import Catalogue
 from exporter.config import Config
 from exporter.derived import Book
 from exporter.families import Publication
-from exporter.model import Allocation
 from exporter.publisher import CollectorStatus, Publisher
 from exporter.selfmetrics import SelfMetrics
 from exporter.supervisor import Bus, Runner
@@ -49,17 +49,18 @@ class Agent:
         self._live: dict[str, _Live] = {}
         self._book = Book(config.health.fault_hold, config.device_classes)
         self._publisher = Publisher(self._book, lambda reason, count: metrics.dropped.labels(reason).inc(count))
-        self._allocation: Allocation | None = None
         self._bus = Bus(config.paths.host.sys)
         self._pending = False
         self._timer: asyncio.TimerHandle | None = None
         self._dead: str = ""
         self._settled = asyncio.Event()
+        self.attribution = self._attribution()
 
     def start(self) -> None:
         """Start all collectors."""
         for member in self._members:
             self._start(member)
+        self.attribution.start()
         self._changed()
 
     async def stop(self) -> None:
@@ -68,6 +69,7 @@ class Agent:
             self._timer.cancel()
         for live in self._live.values():
             live.task.cancel()
+        await self.attribution.stop()
         await asyncio.gather(*(live.task for live in self._live.values()), return_exceptions=True)
 
     async def settled(self) -> None:
@@ -87,7 +89,12 @@ class Agent:
         touched = [
             name for name in self._live if not same_timing or new.get(name) is None or new[name].spec != old[name].spec
         ]
+        other_sources = config.attribution != self._config.attribution or config.paths != self._config.paths
         self._config, self._members = config, list(members)
+        if other_sources:
+            await self.attribution.stop()
+            self.attribution = self._attribution()
+            self.attribution.start()
         self._book.configure(config.health.fault_hold, config.device_classes)
         await self._stop(touched)
         for name, member in new.items():
@@ -114,6 +121,10 @@ class Agent:
     def trouble(self) -> str:
         """Why the agent itself is broken and should be restarted; empty if it is not."""
         return self._dead
+
+    def _attribution(self) -> Attribution:
+        catalogues = {member.spec.catalogue.name: member.spec.catalogue for member in self._members}
+        return Attribution(self._config, catalogues, self.metrics, self._changed)
 
     def _start(self, member: Member) -> None:
         name = member.spec.name
@@ -165,7 +176,9 @@ class Agent:
             )
             for name, live in sorted(self._live.items())
         ]
-        self.publication = self._publisher.publish(statuses, self._allocation, now=now, monotonic=monotonic)
+        snapshots = [status.snapshot for status in statuses if status.snapshot is not None]
+        attributed = self.attribution.attributed(snapshots)
+        self.publication = self._publisher.publish(statuses, attributed, now=now, monotonic=monotonic)
         if not self.started and all(live.runner.state != "starting" for live in self._live.values()):
             self.started = True
             self._settled.set()

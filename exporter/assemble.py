@@ -6,7 +6,7 @@ import fnmatch
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -78,9 +78,27 @@ class _Choice(msgspec.Struct, frozen=True):
 
     @property
     def raw(self) -> frozenset[str]:
-        """The raw series that are to be exposed."""
+        """The raw series that are to be exposed; those behind an option only where it is set."""
         choice = self.config.schema.raw if self.settings.raw is None else self.settings.raw
-        return raw_series(self.catalogue, choice, self.counters)
+        chosen = raw_series(self.catalogue, choice, self.counters)
+        series = self.catalogue.series
+        return frozenset(n for n in chosen if n not in series or not series[n].option or self._set(series[n].option))
+
+    @property
+    def foreign(self) -> frozenset[str]:
+        """What the bridge gives beside the native collector: all that not each of its ways to read gives, and no other.
+
+        Two ways that gave the same series at once would tell it twice.
+        """
+        sources = len(self.catalogue.collector.sources)
+        return frozenset(
+            series.name
+            for series in self.catalogue.series.values()
+            if not series.native or (not series.own and 0 < len(series.sources) < sources)
+        )
+
+    def _set(self, option: str) -> bool:
+        return bool(self.settings.options.get(option, self.catalogue.collector.options[option].default))
 
 
 def _real(choice: _Choice) -> Iterable[Member]:
@@ -93,7 +111,8 @@ def _real(choice: _Choice) -> Iterable[Member]:
         yield _member(
             choice,
             module=choice.item.module,
-            raw=choice.raw,
+            raw=choice.raw - choice.foreign if settings.source == "both" else choice.raw,
+            only=frozenset(choice.catalogue.series) - choice.foreign if settings.source == "both" else None,
             source="auto" if settings.source in SOURCES else settings.source,
             options=settings.options,
             detect=settings.enabled == "auto",
@@ -105,12 +124,12 @@ def _real(choice: _Choice) -> Iterable[Member]:
 def _bridge(choice: _Choice, *, only_foreign: bool) -> Member:
     """The vendor's own exporter. ``only_foreign``: what the native collector, which runs beside it, cannot read."""
     usual = choice.catalogue.collector.bridge
-    foreign = frozenset(series.name for series in choice.catalogue.series.values() if not series.native)
+    foreign = choice.foreign
     raw = choice.raw & foreign if only_foreign else choice.raw if choice.settings.passthrough else frozenset[str]()
     return _member(
         choice,
         name=f"{choice.item.name}-bridge" if only_foreign else choice.item.name,
-        module=BRIDGE,
+        module=(usual.module if usual else "") or BRIDGE,
         raw=raw,
         only=foreign if only_foreign else None,
         options={
@@ -172,6 +191,7 @@ def _member(
             paths=config.paths.host,
             node=node,
             links=config.links,
+            processes=_wants_processes(config),
             source=source,
             profile=settings.profile,
             options=options,
@@ -185,10 +205,23 @@ def _member(
             headers={**renamed(catalogue, settings.profile), **raw_headers(catalogue, choice.counters)},
             common=config.schema.common,
             node=node if config.labels.node else "",
+            workload="none" if config.attribution.mode == "join" else config.attribution.labels_on,
+            raw_workload=_raw_workload(config),
             links=config.links,
             max_age={group: config.intervals.period(group) * config.collection.max_age_periods for group in GROUPS},
         ),
     )
+
+
+def _wants_processes(config: Config) -> bool:
+    """Whether attribution can make use of the processes on devices."""
+    return config.attribution.processes.enabled is not False and not config.simulate.devices
+
+
+def _raw_workload(config: Config) -> Literal["none", "exclusive", "copies"]:
+    if not config.attribution.raw_labels:
+        return "none"
+    return "copies" if config.attribution.raw_copies else "exclusive"
 
 
 def raw_series(

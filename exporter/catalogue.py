@@ -38,6 +38,8 @@ class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The common value is 1 if any of these bits is set in the raw one, else 0."""
     equals: tuple[int | float, ...] | None = None
     """The common value is 1 if the raw one is among these, else 0."""
+    at_most: float | None = None
+    """The common value is never more than this, in the common unit: for vendors whose shares can exceed the whole."""
     aggregate: Literal["sum", "max", "min", "mean"] | None = None
     """How raw series that differ only in labels which the common one has not become one."""
     each: Mapping[str, str] = {}
@@ -54,12 +56,16 @@ class Series(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     group: Group = "normal"
     default: bool = False
     """Exposed unless the configuration says otherwise."""
+    option: str = ""
+    """One of collector.toml's options: without it the series is not exposed, however it is asked for."""
     level: Literal["device", "part", "node"] = "device"
     """device: a fact of the whole, even if repeated on its parts. part: of the part itself, where there are parts."""
     labels: tuple[str, ...] = ()
     """Labels beyond the device's identity, in the order of exposition."""
     native: str = ""
     """The call or field of the vendor's library that gives it. Empty: only the vendor's exporter has it (bridge)."""
+    sources: tuple[str, ...] = ()
+    """Which of collector.toml's ``sources`` give it, where not all that can be asked do."""
     id: int | None = None
     """The vendor's number of the field."""
     aliases: tuple[str, ...] = ()
@@ -83,6 +89,8 @@ class PciRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Device ids, where the class does not tell."""
     drivers: tuple[str, ...] = ()
     """Names of the bound kernel driver, where it must tell."""
+    by_slot: bool = False
+    """A device shows several functions: those of one slot are counted as one."""
 
 
 class Detect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -148,6 +156,8 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     exporter: str
     url: str
     """Its usual address."""
+    module: str = ""
+    """A collector of the vendor's that reads it, with the bridge's options, where labels alone do not tell devices."""
     labels: BridgeLabels
     partition: str = "{partition_profile}/{partition_id}"
     """How a part is named from the fields above."""
@@ -155,6 +165,10 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Profiles of a device that is not cut into parts, whatever id of a part it tells."""
     own_of_parts: tuple[Literal["uuid", "index"], ...] = ()
     """What on a part names the part and not its whole. The whole is then found by its serial or its PCI address."""
+    parts_per_device: tuple[str, ...] = ()
+    """Labels, on any series, that tell how many parts a device has, where parts are numbered through the node."""
+    uuid: str = ""
+    """How a device is named that has no uuid, from the fields above and {node}."""
     sentinels: tuple[int | float, ...] = ()
     """Values that some version leaked for 'no reading'."""
 
@@ -296,6 +310,7 @@ def load(folder: Path, module: str) -> Catalogue:
     faults = _decode(faults_file, _FaultFile).fault if faults_file.exists() else ()
     _check_series(folder / "series.toml", table)
     _check_health(folder / "collector.toml", collector, table.series)
+    _check_options(folder / "series.toml", collector, table.series)
     codes = _unique(faults_file, "fault", [fault.code for fault in faults])
     return Catalogue(
         name=folder.name,
@@ -383,6 +398,17 @@ def _check_health(path: Path, collector: Collector, series: Sequence[Series]) ->
             raise CatalogueError(f"{path}: the health rule on {rule.series!r} names a series that series.toml has not")
         if sum(x is not None for x in (rule.equals, rule.above, rule.bits)) != 1:
             raise CatalogueError(f"{path}: the health rule on {rule.series} needs one of equals, above, bits")
+
+
+def _check_options(path: Path, collector: Collector, series: Sequence[Series]) -> None:
+    for each in series:
+        for source in each.sources:
+            if source not in collector.sources:
+                raise CatalogueError(f"{path}: series {each.name}: {source!r} is not one of collector.toml's sources")
+        if each.option and each.option not in collector.options:
+            raise CatalogueError(
+                f"{path}: series {each.name}: option {each.option!r} is not one of collector.toml's options"
+            )
 
 
 def _unique(path: Path, what: str, names: list[str]) -> list[str]:

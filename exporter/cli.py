@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import platform
 import sys
@@ -19,6 +20,8 @@ DESCRIPTION = "Telemetry of every accelerator of this node, whatever the vendor,
 EPILOG = """exit codes: 0 done, 1 nothing found or a problem found, 2 wrong configuration, arguments or address.
 Every setting can stand in the file, in the environment (ACCEL_EXPORTER_INTERVALS__NORMAL=10) or behind --set."""
 USAGE_ERROR = 2
+
+log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,15 +52,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, source: Source, program: Program) -> int:
-    # Imported where needed: `check-config` need not load a web server.
-    log = program.config.log
+    settings = program.config.log
     if args.command == "serve":
-        from exporter import serve
-
-        logs.configure(log.level, log.format)
-        return serve.run(source, program)
-    logs.configure("warning" if log.level == "info" else log.level, "text")
+        logs.configure(settings.level, settings.format)
+    else:
+        logs.configure("warning" if settings.level == "info" else settings.level, "text")
+    for warning in program.warnings:
+        log.warning(warning)
+    # Imported where needed: `check-config` need not load a web server.
     match args.command:
+        case "serve":
+            from exporter import serve
+
+            return serve.run(source, program)
         case "once":
             from exporter import once
 

@@ -10,15 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from collectors.base import Device, Fault, Group, Labels
+from exporter.allocated import AllocatedTime, container_rows
+from exporter.allocated import rows as allocation_rows
 from exporter.catalogue import Catalogue
 from exporter.config import DeviceClass
 from exporter.energy import EnergyMeter
 from exporter.families import Block, prefix
 from exporter.faults import FaultBook, Owner, worst
-from exporter.model import Allocation, Number, Snapshot
+from exporter.model import Allocation, Attributed, Number, Snapshot
 from exporter.normalize import Output, Plan, holds
 from exporter.schema import METRICS
-from exporter.view import Blocks, CommonTexts, View
+from exporter.view import Blocks, CommonTexts, View, ViewOptions
 
 HEALTH_STATES: Final = tuple(METRICS["accel_health_state"].labels["state"])
 ACTIONS: Final = tuple(METRICS["accel_recovery_action"].labels["action"])
@@ -32,6 +34,7 @@ class Book:
     def __init__(self, fault_hold: float, device_classes: Sequence[DeviceClass] = ()) -> None:
         self.faults = FaultBook(fault_hold)
         self.energy = EnergyMeter()
+        self.allocated = AllocatedTime()
         self._last_sample: dict[tuple[str, Owner], float] = {}
         self.configure(fault_hold, device_classes)
 
@@ -69,8 +72,8 @@ class Book:
 class _Rows:
     """Gathers the rows of derived families."""
 
-    def __init__(self, vendor: str, node: str, allocation: Allocation | None) -> None:
-        self._texts = CommonTexts(vendor, node, allocation)
+    def __init__(self, vendor: str, options: ViewOptions, allocation: Allocation | None) -> None:
+        self._texts = CommonTexts(vendor, options, allocation)
         self._found: dict[str, tuple[list[str], list[Number]]] = {}
 
     def add(self, metric: str, device: Device, value: Number, labels: Labels = ()) -> None:
@@ -87,14 +90,15 @@ def derive(
     snapshot: Snapshot,
     plan: Plan,
     book: Book,
-    allocation: Allocation | None,
+    attributed: Attributed | None,
     *,
     covered: frozenset[tuple[str, str]] = frozenset(),
     now: float,
     monotonic: float,
 ) -> Blocks:
     """The derived series of one collector's devices, but for those ``covered`` by another collector of the vendor."""
-    rows = _Rows(snapshot.vendor, view.options.node, allocation)
+    allocation = attributed.allocation if attributed is not None else None
+    rows = _Rows(snapshot.vendor, view.options, allocation)
     reporting = _reporting(view, snapshot, monotonic)
     health = _health(view, snapshot, plan, book, reporting, monotonic)
     memory = _memory(snapshot, plan)
@@ -120,6 +124,12 @@ def derive(
                     for action in ACTIONS:
                         implied = int(action in (wanted or {"none"}))
                         rows.add("accel_recovery_action", device, implied, (("action", action),))
+    if attributed is not None:
+        own = [device for device in snapshot.devices if (device.uuid, device.partition) not in covered]
+        memory_rows = container_rows(own, attributed.allocation, attributed.container_memory)
+        held = allocation_rows(snapshot.vendor, own, attributed.allocation, book.allocated, monotonic)
+        for metric, device, value, labels in (*held, *memory_rows):
+            rows.add(metric, device, value, labels)
     for output in _without_energy(plan):
         _energy_row(rows, view, snapshot, output, book, monotonic)
     return rows.blocks()

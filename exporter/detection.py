@@ -62,7 +62,14 @@ def present(detect: Detect, bus: list[PciDevice] | None) -> int | None:
     """How many of the vendor's devices the bus has; None where it cannot tell."""
     if bus is None or not detect.pci:
         return None
-    return sum(not device.virtual and any(matches(rule, device) for rule in detect.pci) for device in bus)
+    return len(
+        {
+            device.address.rpartition(".")[0] if rule.by_slot else device.address
+            for device in bus
+            for rule in detect.pci
+            if not device.virtual and matches(rule, device)
+        }
+    )
 
 
 def signs(

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from collectors.base import Device, Fault, Group, HostPaths, Labels, ReadError
+from collectors.base import Device, Fault, Group, HostPaths, Labels, Process, ReadError
 
 Number = int | float
 Exactness = Literal["exact", "approximate", "derived", "estimated"]
@@ -52,6 +52,7 @@ class GroupSample(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[ReadError, ...] = ()
     lost: frozenset[int] = frozenset()
     """Devices that did not answer."""
+    processes: tuple[Process, ...] | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +94,7 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     paths: HostPaths
     node: str
     links: Literal["sum", "each"]
+    processes: bool
     source: str
     profile: str
     options: Mapping[str, object]
@@ -131,6 +133,7 @@ class ReadDone(msgspec.Struct, frozen=True, tag="read_done", kw_only=True):
     faults: tuple[Fault, ...]
     lost: tuple[int, ...]
     rediscover: bool
+    processes: tuple[Process, ...] | None
     taken_at: float
     duration: float
     unknown: tuple[str, ...] = ()
@@ -184,3 +187,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 Allocation = Mapping[tuple[str, str], Sequence[Workload]]
 """(uuid, partition) → its workloads. One workload: exclusive. Several: shared."""
+
+
+ContainerKey = tuple[str, str, str, str, str]
+"""uuid, partition, namespace, pod, container"""
+
+
+class Attributed(msgspec.Struct, frozen=True, eq=False):
+    """What attribution knows now. The allocation is the same object as long as it is the same."""
+
+    allocation: Allocation
+    container_memory: Mapping[ContainerKey, int] = {}

@@ -157,10 +157,10 @@ def _outputs(
 
 
 def _labels(metric: str, names: Mapping[str, str], raw: Labels) -> Labels:
-    """The common labels, in the schema's order."""
+    """The common labels, in the schema's order; without those that this raw series does not tell."""
     found = dict(raw)
     values = {name: found.get(value[1:], "") if value.startswith("$") else value for name, value in names.items()}
-    return tuple((name, values[name]) for name in METRICS[metric].labels if name in values)
+    return tuple((name, values[name]) for name in METRICS[metric].labels if values.get(name))
 
 
 def _converter(series: Series, feed: Feed) -> Callable[[Number], Number] | None:
@@ -170,7 +170,11 @@ def _converter(series: Series, feed: Feed) -> Callable[[Number], Number] | None:
     if feed.equals is not None:
         equal = frozenset(feed.equals)
         return lambda value: 1 if value in equal else 0
-    return scale(factor(series.unit, METRICS[feed.metric].unit))
+    convert, most = scale(factor(series.unit, METRICS[feed.metric].unit)), feed.at_most
+    if most is None:
+        return convert
+    limit = most
+    return lambda value: min(limit, convert(value) if convert else value)
 
 
 def scale(by: float) -> Callable[[Number], Number] | None:

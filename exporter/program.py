@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +14,6 @@ from exporter.config.load import load
 from exporter.detection import pci_devices, signs
 from exporter.registry import catalogues
 from exporter.tables import simulation
-
-log = logging.getLogger(__name__)
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -35,6 +32,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     catalogues: Catalogues
     members: tuple[Member, ...]
     simulated: bool
+    warnings: tuple[str, ...] = ()
+    """What of the configuration has no effect, ready to be logged."""
 
 
 def read(source: Source, environ: Mapping[str, str] = os.environ) -> Program:
@@ -44,19 +43,20 @@ def read(source: Source, environ: Mapping[str, str] = os.environ) -> Program:
     if source.demo and not config.simulate.devices and not _any_signs(config, tables):
         config = _with_demo(config, tables)
     counters: tuple[counters_csv.Counter, ...] = ()
+    warnings: tuple[str, ...] = ()
     if config.schema.raw_counters:
         read_counters = counters_csv.read(Path(config.schema.raw_counters))
         names = {name: name for _, catalogue in tables.values() for name in catalogue.series}
         names.update({alias: name for _, catalogue in tables.values() for alias, name in catalogue.aliases.items()})
-        choice = counters_csv.choose(read_counters, names)
-        for warning in choice.warnings:
-            log.warning(warning)
+        labels = {label for _, catalogue in tables.values() for label in catalogue.identity}
+        warnings = counters_csv.choose(read_counters, names, labels).warnings
         counters = read_counters.entries
     return Program(
         config=config,
         catalogues=tables,
         members=tuple(assemble(config, tables, counters)),
         simulated=bool(config.simulate.devices),
+        warnings=warnings,
     )
 
 

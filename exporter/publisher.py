@@ -8,7 +8,7 @@ import msgspec
 
 from exporter.derived import Book, derive, source_blocks
 from exporter.families import Block, Family, Publication
-from exporter.model import Allocation, SeriesId, Snapshot
+from exporter.model import Attributed, SeriesId, Snapshot
 from exporter.schema import METRICS
 from exporter.view import Blocks, Header, View
 
@@ -48,24 +48,24 @@ class Publisher:
     def publish(
         self,
         collectors: Sequence[CollectorStatus],
-        allocation: Allocation | None,
+        attributed: Attributed | None,
         *,
         now: float,
         monotonic: float,
     ) -> Publication:
         """``now`` in Unix seconds, ``monotonic`` on the clock of ``GroupSample.taken_monotonic``."""
         self._version += 1
+        allocation = attributed.allocation if attributed is not None else None
         merged: Blocks = {}
         headers: dict[str, Header] = {}
         given: dict[str, _Given] = {}
         duplicates = 0
         for status in collectors:
-            for series in status.view.catalogue.series.values():
-                header = status.view.header(series)
-                headers.setdefault(header.name, header)
             snapshot = status.snapshot
             if snapshot is None:
                 continue
+            for header in status.view.headers.values():
+                headers.setdefault(header.name, header)
             before = given.get(snapshot.vendor, NOTHING)
             blocks, plan, repeated = status.view.update(snapshot, allocation, before.series, monotonic)
             duplicates += repeated + _merge(merged, blocks)
@@ -75,7 +75,7 @@ class Publisher:
                     snapshot,
                     plan,
                     self._book,
-                    allocation,
+                    attributed,
                     covered=before.devices,
                     now=now,
                     monotonic=monotonic,

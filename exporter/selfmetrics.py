@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
@@ -76,6 +77,27 @@ class SelfMetrics:
         )
         for reason in DROP_REASONS:
             self.dropped.labels(reason)
+        self.attribution_up = Gauge(
+            P + "attribution_up", "1 if the source of attribution answers.", ["source"], registry=r
+        )
+        self.attribution_last_success = Gauge(
+            P + "attribution_last_success_timestamp_seconds",
+            "Unix time of its last good answer.",
+            ["source"],
+            registry=r,
+        )
+        self.attribution_errors = Counter(
+            P + "attribution_errors", "Troubles with the source, by kind.", ["source", "kind"], registry=r
+        )
+        self.unattributed = Gauge(
+            P + "unattributed_devices", "Devices and parts without a workload, by reason.", ["reason"], registry=r
+        )
+        self.unmatched = Gauge(
+            P + "unmatched_device_ids",
+            "Ids that a kubelet or scheduler hands out and no collector knows, by resource.",
+            ["resource"],
+            registry=r,
+        )
         self.reload_success = Gauge(
             P + "config_reload_success", "1 if the last reading of the configuration succeeded.", registry=r
         )
@@ -116,6 +138,13 @@ class SelfMetrics:
         for gauge in (self.up, self.last_success, self.stuck, self.devices, self.series):
             gauge.remove_by_labels({"collector": name})
         self.state.remove_by_labels({"collector": name})
+
+    @staticmethod
+    def set_counts(gauge: Gauge, counts: Mapping[str, int]) -> None:
+        """Show these values of the one label and no others."""
+        gauge.clear()
+        for value, count in counts.items():
+            gauge.labels(value).set(count)
 
     def text(self, *, openmetrics: bool) -> bytes:
         """All of them, in one of the two formats."""

@@ -100,6 +100,8 @@ class _Service:
             self._metrics.reload_success.set(0)
             log.error("the configuration was not reloaded, the old one stays in force: %s", error)
             return
+        for warning in program.warnings:
+            log.warning(warning)
         for name in NOT_RELOADED:
             if getattr(program.config, name) != getattr(self._program.config, name):
                 log.warning("a change of %s needs a restart of the agent", name)

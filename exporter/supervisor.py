@@ -55,6 +55,8 @@ class CollectorSpec(msgspec.Struct, frozen=True, kw_only=True):
     paths: HostPaths
     node: str = ""
     links: Literal["sum", "each"] = "sum"
+    processes: bool = False
+    """Tell which processes use each device."""
     source: str = "auto"
     profile: str = "default"
     options: Mapping[str, object] = {}
@@ -253,6 +255,7 @@ class Runner:
             paths=self.spec.paths,
             node=self.spec.node,
             links=self.spec.links,
+            processes=self.spec.processes,
             source=self.spec.source,
             profile=self.spec.profile,
             options=self.spec.options,
@@ -317,6 +320,7 @@ class Runner:
             duration=reply.duration,
             errors=reply.errors,
             lost=frozenset(reply.lost),
+            processes=reply.processes,
         )
         if reply.faults:
             self._faulted(self.spec.catalogue, snapshot.devices, reply.faults)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
 from collectors.base import NODE, Device, Group, Labels
-from exporter.catalogue import Catalogue, Series
+from exporter.catalogue import Catalogue
 from exporter.families import Block, prefix
 from exporter.model import Allocation, GroupSample, Layout, MetricType, Number, SeriesId, Snapshot, Workload
 from exporter.normalize import Links, Output, Plan, make_plan
-from exporter.schema import METRICS, WORKLOAD
+from exporter.schema import METRICS, WORKLOAD, Metric
 
+WorkloadOn = Literal["usage", "all", "none"]
 Blocks = dict[str, list[Block]]
 """Family name → blocks."""
 
@@ -42,6 +44,10 @@ class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
     common: bool = True
     node: str = ""
     """The value of the label ``node``; empty: no such label."""
+    workload: WorkloadOn = "usage"
+    """Which common series carry the workload: those that it causes, all, or none."""
+    raw_workload: Literal["none", "exclusive", "copies"] = "exclusive"
+    """Whether raw series carry it, and whether a shared device's are repeated for each of its workloads."""
     links: Links = "sum"
     max_age: Mapping[Group, float]
 
@@ -71,12 +77,14 @@ class View:
         self.catalogue = catalogue
         self.options = options
         self._shape: _Shape | None = None
+        self.headers: Mapping[str, Header] = {
+            name: options.headers.get(name) or Header(name, series.type, series.help)
+            for name, series in catalogue.series.items()
+            if name in options.raw
+        }
+        """How each raw series that is shown is exposed, in the catalogue's order."""
         self._generation = -1
         self._blocks: dict[Group, tuple[GroupSample, _Shape, Blocks]] = {}
-
-    def header(self, series: Series) -> Header:
-        """How a raw series is exposed."""
-        return self.options.headers.get(series.name) or Header(series.name, series.type, series.help)
 
     def update(
         self, snapshot: Snapshot, allocation: Allocation | None, taken: frozenset[SeriesId], monotonic: float
@@ -135,12 +143,13 @@ class View:
     ) -> tuple[dict[Group, tuple[_Rows, ...]], int]:
         rows: dict[Group, list[_Rows]] = {group: [] for group in layouts}
         if self.options.common:
-            for group, group_rows in common_rows(plan, snapshot, allocation, self.options.node):
+            texts = CommonTexts(snapshot.vendor, self.options, allocation)
+            for group, group_rows in common_rows(plan, snapshot, texts):
                 rows[group].append(group_rows)
         duplicates = 0
         seen: set[str] = set()
         for group, layout in layouts.items():
-            for name, indices, prefixes in self._raw(layout, snapshot):
+            for name, indices, prefixes in self._raw(layout, snapshot, allocation or {}):
                 fresh: dict[str, int] = {}
                 for index, text in zip(indices, prefixes, strict=True):
                     if text not in seen:
@@ -151,12 +160,17 @@ class View:
                     rows[group].append(_Rows(name, tuple(fresh), _picker(list(fresh.values()))))
         return {group: tuple(found) for group, found in rows.items()}, duplicates
 
-    def _raw(self, layout: Layout, snapshot: Snapshot) -> Iterable[tuple[str, list[int], list[str]]]:
+    def _raw(
+        self, layout: Layout, snapshot: Snapshot, allocation: Allocation
+    ) -> Iterable[tuple[str, list[int], list[str]]]:
         found: dict[str, tuple[list[int], list[str]]] = {}
-        names = {name: self.header(self.catalogue.series[name]).name for name in self.options.raw}
+        names = {name: header.name for name, header in self.headers.items()}
         lost_uuids = {snapshot.devices[lost].uuid for lost in snapshot.lost if not snapshot.devices[lost].partition}
         # A device's identity stands in all of its series: it is escaped once.
-        heads = [opened(device.raw_labels) if device.raw_labels else "" for device in snapshot.devices]
+        heads = [
+            [opened(labels) if labels else "" for labels in self._raw_identities(device, allocation)]
+            for device in snapshot.devices
+        ]
         tails = Tails()
         for index, key in enumerate(layout):
             if key.series not in self.options.raw:
@@ -167,23 +181,41 @@ class View:
             if lost and not self.catalogue.series[key.series].survives:
                 continue
             indices, prefixes = found.setdefault(key.series, ([], []))
-            indices.append(index)
-            head = heads[key.device] if key.device != NODE else ""
             name = names[key.series]
-            prefixes.append(name + head + tails[key.labels] if head else prefix(name, key.labels))
+            for head in heads[key.device] if key.device != NODE else ("",):
+                indices.append(index)
+                prefixes.append(name + head + tails[key.labels] if head else prefix(name, key.labels))
         for name, (indices, prefixes) in found.items():
             yield names[name], indices, prefixes
 
+    def _raw_identities(self, device: Device, allocation: Allocation) -> Sequence[Labels]:
+        """The device's labels with those of its workload, as the vendor's exporter writes them."""
+        table = self.catalogue.collector.attribution
+        workloads = allocation.get((device.uuid, device.partition), ())
+        shown = workloads if len(workloads) == 1 or self.options.raw_workload == "copies" else ()
+        if self.options.raw_workload == "none" or not table.raw_labels:
+            return [device.raw_labels]
+        taken = {name for name, _ in device.raw_labels}
+        spelled = [(fact, label) for fact, label in table.raw_labels.items() if label not in taken]
+        if not shown:
+            return [device.raw_labels + tuple((label, "") for _, label in spelled if table.raw_empty)]
+        return [
+            device.raw_labels
+            + tuple((label, value) for fact, label in spelled if (value := _fact(workload, fact)) or table.raw_empty)
+            for workload in shown
+        ]
 
-def common_rows(
-    plan: Plan, snapshot: Snapshot, allocation: Allocation | None, node: str
-) -> Iterable[tuple[Group, _Rows]]:
+
+def _fact(workload: Workload, fact: str) -> str:
+    return workload.raw.get(fact, "") or str(getattr(workload, fact, ""))
+
+
+def common_rows(plan: Plan, snapshot: Snapshot, texts: CommonTexts) -> Iterable[tuple[Group, _Rows]]:
     """The plan's outputs, gathered by family and group."""
     devices = {(device.uuid, device.partition): device for device in snapshot.devices}
     gathered: dict[tuple[str, Group], list[Output]] = {}
     for output in plan.outputs:
         gathered.setdefault((output.id.metric, output.group), []).append(output)
-    texts = CommonTexts(snapshot.vendor, node, allocation)
     for (metric, group), outputs in gathered.items():
         prefixes = tuple(
             [texts.prefix(metric, devices[output.id.uuid, output.id.partition], output.id.labels) for output in outputs]
@@ -197,14 +229,15 @@ class CommonTexts:
     Hundreds of series share a device's identity, and as many their further labels: each of these is escaped once.
     """
 
-    def __init__(self, vendor: str, node: str, allocation: Allocation | None) -> None:
-        self._vendor, self._node, self._allocation = vendor, node, allocation or {}
+    def __init__(self, vendor: str, options: ViewOptions, allocation: Allocation | None) -> None:
+        self._vendor, self._node, self._workload = vendor, options.node, options.workload
+        self._allocation = allocation or {}
         self._heads: dict[tuple[str, str, bool], str] = {}
         self._tails = Tails()
 
     def prefix(self, metric: str, device: Device, labels: Labels = ()) -> str:
         """The text of a series up to its value."""
-        workload = METRICS[metric].workload
+        workload = carries_workload(METRICS[metric], self._workload)
         key = (device.uuid, device.partition, workload)
         head = self._heads.get(key)
         if head is None:
@@ -222,6 +255,16 @@ class CommonTexts:
             only = workloads[0] if len(workloads) == 1 else NOBODY
             found.extend((name, getattr(only, name)) for name in WORKLOAD)
         return tuple(found)
+
+
+def carries_workload(metric: Metric, on: WorkloadOn) -> bool:
+    """Whether series of a metric have the labels namespace, pod and so on; those with their own such labels do not."""
+    return (
+        metric.scope == "device"
+        and "namespace" not in metric.labels
+        and (metric.workload or on == "all")
+        and on != "none"
+    )
 
 
 class Tails(dict[Labels, str]):

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from collectors.base import NODE, Collector, Device, Group, ReadError, Sample, Settings, Unavailable
+from collectors.base import NODE, Collector, Device, Group, Process, ReadError, Sample, Settings, Unavailable
 from exporter import wire
 from exporter.digest import digest
 from exporter.model import (
@@ -40,6 +40,7 @@ from exporter.model import (
     Request,
 )
 
+MAX_PROCESSES: Final = 4096
 MAX_ERRORS: Final = 100
 """Errors of one sample that are sent; a broken device could give one for each quantity, each time."""
 
@@ -124,10 +125,17 @@ class Session:
             faults=tuple(fault for fault in sample.faults if 0 <= fault.device < self._devices),
             lost=tuple(device for device in sample.lost if 0 <= device < self._devices),
             rediscover=sample.rediscover,
+            processes=_processes(sample, self._devices),
             taken_at=taken_at,
             duration=duration,
             unknown=tuple(sorted(unknown)[:MAX_ERRORS]),
         )
+
+
+def _processes(sample: Sample, devices: int) -> tuple[Process, ...] | None:
+    if sample.processes is None:
+        return None
+    return tuple(process for process in sample.processes[:MAX_PROCESSES] if 0 <= process.device < devices)
 
 
 def _number(value: Number) -> Number:
@@ -158,6 +166,7 @@ def _open(request: Configure) -> Collector:
             paths=request.paths,
             node=request.node,
             links=request.links,
+            processes=request.processes,
             source=request.source,
             profile=request.profile,
             options=request.options,

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs, read through NVML (``libnvidia-ml.so.1``) with the binding nvidia-ml-py."""
+"""NVIDIA GPUs: through NVML (``libnvidia-ml.so.1``, binding nvidia-ml-py), or through DCGM (``libdcgm``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ from collectors.base import Collector, Settings, Unavailable
 
 
 def open_collector(settings: Settings) -> Collector:
-    """Make the collector. The driver is not touched before ``discover``. Raises Unavailable without the binding."""
+    """Make the collector for the way that is asked for; nothing is touched before ``discover``.
+
+    Raises Unavailable where NVML is asked for and the binding is missing.
+    """
+    if settings.source == "nvml":
+        return open_nvml(settings)
+    if settings.source == "dcgm":
+        from collectors.nvidia.dcgm.collector import DcgmCollector
+
+        return DcgmCollector(settings)
+    from collectors.nvidia.ways import BestWay
+
+    return BestWay(settings)
+
+
+def open_nvml(settings: Settings) -> Collector:
+    """The collector over NVML. Raises Unavailable without the binding."""
     try:
         import pynvml  # noqa: F401
     except ImportError:

@@ -2,63 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import msgspec
-
-from collectors.base import Device, Labels, Settings
+from collectors.base import Device, Settings
 from collectors.nvidia import codes, mig
 from collectors.nvidia.binding import NvmlFailure, call, number, text
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU instance, or one of several compute instances of a GPU instance."""
-
-    position: int
-    handle: Any
-    gi: int
-    ci: int | None
-    """None for a GPU instance as a whole."""
-
-
-class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """A physical GPU with its handle and its parts."""
-
-    position: int
-    handle: Any
-    nvml_index: int
-    uuid: str
-    mig_capable: bool = False
-    parts: tuple[Part, ...] = ()
-
-    @property
-    def instances(self) -> tuple[Part, ...]:
-        """The GPU instances."""
-        return tuple(part for part in self.parts if part.ci is None)
-
-    @property
-    def rows(self) -> tuple[int, ...]:
-        """Where a number of the whole GPU stands: on each GPU instance where there are any, as with dcgm-exporter."""
-        return tuple(part.position for part in self.instances) or (self.position,)
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """The GPU and all its parts."""
-        return (self.position, *(part.position for part in self.parts))
-
-
-class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a discovery found. ``gpus`` are those that can be read; ``devices`` has the lost ones, too."""
-
-    devices: tuple[Device, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
-    lost: tuple[int, ...] = ()
-    denied: tuple[int, ...] = ()
-    """NVML indices that this process may not open."""
-    failed: tuple[str, ...] = ()
-    """GPUs that could not be identified, in words."""
-    count: int = 0
+from collectors.nvidia.identity import numa_node, raw_labels
+from collectors.nvidia.inventory import Gpu, Inventory, Part, still_missing
+from collectors.nvidia.partitions import partitions
 
 
 def discover(settings: Settings, known: Inventory) -> Inventory:
@@ -86,7 +35,7 @@ def discover(settings: Settings, known: Inventory) -> Inventory:
             continue
         gpus.append(gpu)
         devices.extend(found)
-    lost = _still_missing(settings.paths.sys, known, devices)
+    lost = still_missing(settings.paths.sys, known, devices)
     first = len(devices)
     devices.extend(lost)
     return Inventory(
@@ -97,27 +46,6 @@ def discover(settings: Settings, known: Inventory) -> Inventory:
         failed=tuple(failed),
         count=count,
     )
-
-
-def _still_missing(sys: str, known: Inventory, found: list[Device]) -> list[Device]:
-    """The GPUs of an earlier discovery that are not found now; their parts are not remembered.
-
-    One that has been given to another driver, to be passed through to a virtual machine, is not missing.
-    """
-    present = {device.uuid for device in found}
-    return [
-        device
-        for device in known.devices
-        if not device.partition and device.uuid not in present and not _has_other_driver(sys, device.pci_bus_id)
-    ]
-
-
-def _has_other_driver(sys: str, bus_id: str) -> bool:
-    link = Path(sys, "bus/pci/devices", bus_id[-12:].lower(), "driver")
-    try:
-        return link.readlink().name != "nvidia"
-    except OSError:
-        return False
 
 
 def _gpu(settings: Settings, index: int, position: int, driver: str) -> tuple[Gpu, list[Device]]:
@@ -140,7 +68,7 @@ def _gpu(settings: Settings, index: int, position: int, driver: str) -> tuple[Gp
         pci_bus_id=bus_id,
         driver_version=driver,
         firmware_version=text("nvmlDeviceGetVbiosVersion", handle),
-        numa_node=_numa_node(settings.paths.sys, pci),
+        numa_node=numa_node(settings.paths.sys, pci),
         raw_labels=raw_labels(settings, index, uuid, bus_id, model, driver),
         ids=ids,
     )
@@ -148,7 +76,7 @@ def _gpu(settings: Settings, index: int, position: int, driver: str) -> tuple[Gp
     parts: list[Part] = []
     for found in mig.instances(handle):
         labels = raw_labels(settings, index, uuid, bus_id, model, driver, (found.profile, str(found.gi)))
-        for partition in mig.partitions(found, whole, minor, labels):
+        for partition in partitions(found, whole, minor, labels):
             parts.append(
                 Part(
                     position=position + len(devices),
@@ -169,41 +97,5 @@ def _gpu(settings: Settings, index: int, position: int, driver: str) -> tuple[Gp
     return gpu, devices
 
 
-def raw_labels(
-    settings: Settings,
-    index: int,
-    uuid: str,
-    bus_id: str,
-    model: str,
-    driver: str,
-    instance: tuple[str, str] | None = None,
-) -> Labels:
-    """The identity labels of dcgm-exporter, in its order. ``device`` is the GPU's id, not its minor number."""
-    labels = [
-        ("gpu", str(index)),
-        ("UUID", uuid),
-        ("pci_bus_id", bus_id),
-        ("device", f"nvidia{index}"),
-        ("modelName", model),
-    ]
-    if instance is not None:
-        labels += [("GPU_I_PROFILE", instance[0]), ("GPU_I_ID", instance[1])]
-    if settings.node:
-        labels.append(("hostname" if settings.profile == "hostname-lowercase" else "Hostname", settings.node))
-    labels.append(("DCGM_FI_DRIVER_VERSION", driver))
-    return tuple(labels)
-
-
 def _decode(value: bytes | str) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-def _numa_node(sys: str, pci: tuple[int, int, int]) -> str:
-    """The node that sysfs tells; -1 means that there is none."""
-    domain, bus, device = pci
-    path = Path(sys, "bus/pci/devices", f"{domain:04x}:{bus:02x}:{device:02x}.0", "numa_node")
-    try:
-        node = path.read_text().strip()
-    except OSError:
-        return ""
-    return node if node.isdigit() else ""

@@ -11,7 +11,7 @@ import msgspec
 
 from collectors.nvidia import codes
 from collectors.nvidia.binding import NvmlFailure, call
-from collectors.nvidia.discovery import Gpu
+from collectors.nvidia.inventory import Gpu
 
 XID: Final = 0x8
 MIG_LAYOUT: Final = 0x100

@@ -17,7 +17,12 @@ LARGEST_CALL: Final = 16
 _DOUBLE: Final = 0
 _FORMATS: Final = {0: "d", 1: "I", 2: "L", 3: "Q", 4: "q", 5: "i", 6: "H"}
 """``nvmlValueType_t`` to how the union is read."""
+_UNSIGNED: Final = 1
+_UNSIGNED_LONG_LONG: Final = 3
 _MEMORY_TEMP: Final = 82
+"""An unsigned int, whatever type the driver tells: R545 tells double."""
+_COUNTS: Final = range(1, 32)
+"""ECC and retired pages. Some drivers leave their type unset, which reads as double."""
 _BLANKS: Final = {1: BLANK_32, 2: BLANK_64, 3: BLANK_64}
 
 Key = tuple[int, int]
@@ -55,7 +60,11 @@ def _read(handle: Any, position: int, keys: list[Key], ledger: Ledger, found: di
             for key in keys:
                 _read(handle, position, [key], ledger, found)
             return
-        ledger.failed(position, keys[0] if len(keys) == 1 else "nvmlDeviceGetFieldValues", failure)
+        together = tuple(keys)
+        ledger.failed(position, together, failure)
+        if ledger.skips(position, together):
+            for key in keys:
+                ledger.skip(position, key)
         return
     for key, value in zip(keys, values, strict=True):
         code = int(value.nvmlReturn)
@@ -64,7 +73,7 @@ def _read(handle: Any, position: int, keys: list[Key], ledger: Ledger, found: di
             ledger.skip(position, key)
         elif code != codes.SUCCESS:
             ledger.failed(position, key, NvmlFailure(code, f"field {key[0]}"))
-        elif value.valueType == _DOUBLE and value.timestamp == 0:
+        elif value.valueType == _DOUBLE and value.timestamp == 0 and key[0] != _MEMORY_TEMP:
             # With ECC off some drivers answer success without having written a value.
             ledger.skip(position, key)
         else:
@@ -75,7 +84,11 @@ def _read(handle: Any, position: int, keys: list[Key], ledger: Ledger, found: di
 
 def decode(value: Any) -> int | float | None:
     """The number in a field value; None for the driver's 'not available'."""
-    kind = 1 if value.fieldId == _MEMORY_TEMP else int(value.valueType)  # r545 tells the wrong type for it
+    kind = int(value.valueType)
+    if value.fieldId == _MEMORY_TEMP:
+        kind = _UNSIGNED
+    elif kind == _DOUBLE and value.fieldId in _COUNTS:
+        kind = _UNSIGNED_LONG_LONG
     layout = _FORMATS.get(kind)
     if layout is None:
         return None

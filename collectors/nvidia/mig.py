@@ -1,45 +1,12 @@
-"""MIG: GPU instances, their compute instances, and how they are named."""
+"""MIG as NVML tells it: GPU instances and their compute instances."""
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-
-from collectors.base import Device, Labels
 from collectors.nvidia import codes
 from collectors.nvidia.binding import NvmlFailure, call, number, text
-
-_PROFILE: Final = re.compile(r"\bMIG (?:(\d+c)\.)?(\d+g\.\S+)")
-"""The end of a MIG device's name: ``… MIG 1g.10gb``, ``… MIG 1c.3g.40gb``."""
-
-
-class Compute(msgspec.Struct, frozen=True, kw_only=True):
-    """A compute instance: what NVML calls a MIG device."""
-
-    handle: Any
-    ci: int
-    uuid: str
-    profile: str
-
-
-class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU instance with its compute instances, at least one."""
-
-    gi: int
-    profile: str
-    profile_id: int | None
-    placement: int | None
-    computes: tuple[Compute, ...]
-
-
-class Partition(msgspec.Struct, frozen=True, kw_only=True):
-    """A device of the list that is a part."""
-
-    device: Device
-    handle: Any
-    ci: int | None
+from collectors.nvidia.partitions import Compute, Instance, profile_by_size, profile_of
 
 
 def mode(handle: Any) -> int | None:
@@ -67,8 +34,11 @@ def handles(gpu: Any) -> list[Any]:
 
 
 def layout(gpu: Any) -> tuple[str, ...]:
-    """The uuids of the MIG devices: they change with each new layout, even one of the same shape."""
-    return tuple(text("nvmlDeviceGetUUID", handle) for handle in handles(gpu))
+    """The mode and the uuids of the MIG devices: these change with each new layout, even one of the same shape.
+
+    With the mode changes what the GPU as a whole tells, whether or not it has been cut.
+    """
+    return (str(mode(gpu)), *(text("nvmlDeviceGetUUID", handle) for handle in handles(gpu)))
 
 
 def instances(gpu: Any) -> list[Instance]:
@@ -107,9 +77,9 @@ def _profile(handle: Any) -> tuple[str, str]:
     The device's name tells both. A driver whose names do not is asked for slices and memory, from which the
     profile's name is made as nvidia-smi makes it.
     """
-    match = _PROFILE.search(text("nvmlDeviceGetName", handle))
-    if match:
-        return match[1] or "", match[2]
+    found = profile_of(text("nvmlDeviceGetName", handle))
+    if found is not None:
+        return found
     try:
         attributes = call("nvmlDeviceGetAttributes", handle)
     except NvmlFailure as failure:
@@ -117,69 +87,4 @@ def _profile(handle: Any) -> tuple[str, str]:
             raise
         return "", "unknown"
     slices, computes = int(attributes.gpuInstanceSliceCount), int(attributes.computeInstanceSliceCount)
-    gigabytes = (int(attributes.memorySizeMB) + 1023) // 1024
-    return f"{computes}c" if computes != slices else "", f"{slices}g.{gigabytes}gb"
-
-
-def partitions(instance: Instance, whole: Device, minor: int | None, labels: Labels) -> list[Partition]:
-    """The devices of a GPU instance: itself, and each compute instance where there are several.
-
-    NVML tells memory and activity of the instance only, so with several compute instances the numbers stand on the
-    instance, once, and the compute instances carry no readings of their own.
-    """
-    only = instance.computes[0] if len(instance.computes) == 1 else None
-    ids = {"index": whole.index, "gi": str(instance.gi)}
-    if minor is not None:
-        ids |= {"minor": str(minor), "device_name": f"nvidia{minor}/gi{instance.gi}"}
-        if instance.profile_id is not None and instance.placement is not None:
-            ids["dra"] = dra_name(minor, instance)
-    found = [
-        Partition(
-            device=_device(whole, f"{instance.profile}/{instance.gi}", instance.profile, only, ids, labels),
-            handle=instance.computes[0].handle,
-            ci=None,
-        )
-    ]
-    if only is None:
-        found += [
-            Partition(
-                device=_device(
-                    whole,
-                    f"{compute.profile}/{instance.gi}/{compute.ci}",
-                    compute.profile,
-                    compute,
-                    {"index": whole.index, "gi": str(instance.gi)},
-                    labels,
-                ),
-                handle=compute.handle,
-                ci=compute.ci,
-            )
-            for compute in instance.computes
-        ]
-    return found
-
-
-def _device(
-    whole: Device, partition: str, profile: str, compute: Compute | None, ids: dict[str, str], labels: Labels
-) -> Device:
-    if compute is not None:
-        # The second is how drivers before R470 spelled the uuid.
-        ids = ids | {
-            "ci": str(compute.ci),
-            "mig_uuid": compute.uuid,
-            "mig_legacy": f"MIG-{whole.uuid}/{ids['gi']}/{compute.ci}",
-        }
-    return msgspec.structs.replace(
-        whole,
-        partition=partition,
-        partition_profile=profile,
-        partition_uuid=compute.uuid if compute else "",
-        raw_labels=labels,
-        ids=ids,
-    )
-
-
-def dra_name(minor: int, instance: Instance) -> str:
-    """The name that NVIDIA's DRA driver gives the instance: ``gpu-1-mig-2g47gb-14-0``."""
-    profile = re.sub(r"[^a-z0-9-]", "-", instance.profile.lower().replace(".", ""))
-    return f"gpu-{minor}-mig-{profile}-{instance.profile_id}-{instance.placement}"
+    return f"{computes}c" if computes != slices else "", profile_by_size(slices, int(attributes.memorySizeMB))

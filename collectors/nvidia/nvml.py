@@ -7,22 +7,34 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final, NoReturn
 
-from collectors.base import NODE, Device, Group, ReadError, Reading, Sample, Settings, Unavailable, UnavailableState
-from collectors.nvidia import codes, discovery, mig
+from collectors.base import (
+    NODE,
+    Device,
+    Group,
+    Process,
+    ReadError,
+    Reading,
+    Sample,
+    Settings,
+    Unavailable,
+    UnavailableState,
+)
+from collectors.nvidia import codes, discovery, mig, processes
 from collectors.nvidia.binding import NvmlFailure, call
-from collectors.nvidia.discovery import Gpu, Inventory
 from collectors.nvidia.faultlog import FaultLog
+from collectors.nvidia.inventory import Gpu, Inventory
 from collectors.nvidia.ledger import DeviceLostError, DriverGoneError
 from collectors.nvidia.plan import Plan, compile_plan
 from collectors.nvidia.readers import Reader
-from collectors.nvidia.specials import Specials, window
+from collectors.nvidia.specials import Specials
+from collectors.nvidia.windows import window
 
 _TOPOLOGY_EVERY: Final = 10.0
 """Seconds between two looks whether GPUs or MIG instances have come or gone."""
 _STALE_EVERY: Final = 1.0
 """The same after a handle was not valid."""
 _LOST_EVERY: Final = 120.0
-"""Seconds between two discoveries while a GPU is lost."""
+"""Seconds between two discoveries while a GPU is lost or does not say which it is."""
 
 FROM_EVENTS: Final = ("xid", "xid_count")
 """Kinds of specials that are told without asking the GPU."""
@@ -47,6 +59,8 @@ _UNAVAILABLE: Final[dict[int, Reason]] = {
 class NvmlCollector:
     """Reads the node's NVIDIA GPUs through NVML."""
 
+    source: Final = "nvml"
+
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._plans: dict[Group, Plan] = {
@@ -59,7 +73,7 @@ class NvmlCollector:
         }
         kernel_log = settings.paths.kmsg if settings.options.get("kmsg", True) else None
         self._faults = FaultLog(window(settings, "xid_count_window_ms"), kernel_log)
-        self._specials = Specials(self._faults, window(settings, "clock_count_window_ms"))
+        self._specials = Specials(self._faults, window(settings, "clock_count_window_ms"), settings.paths.proc)
         self._reader = Reader()
         self._inventory = Inventory()
         self._layouts: dict[int, tuple[str, ...]] = {}
@@ -95,7 +109,7 @@ class NvmlCollector:
         self._faults.close()
 
     def _discover(self) -> Sequence[Device]:
-        if self._open and self._lost:
+        if self._open and self._missing():
             # A GPU that was reset or replugged shows up in a new session only.
             self._shut_down()
         if not self._open:
@@ -140,7 +154,8 @@ class NvmlCollector:
             errors=(*notices, *collected.errors, *self._reader.ledger.take_errors()),
             faults=collected.faults,
             lost=sorted(self._lost),
-            rediscover=changed or self._due_for_lost(),
+            processes=self._processes() if group == "normal" and self._settings.processes else None,
+            rediscover=changed or self._due_for_missing(),
         )
 
     def _read(self, gpu: Gpu, plan: Plan, group: Group) -> list[Reading]:
@@ -150,7 +165,7 @@ class NvmlCollector:
         return readings
 
     def _epitaphs(self, plan: Plan) -> list[Reading]:
-        """What the kernel's log and the events said of lost GPUs: alerts on Xid 79 need it when nothing else is left."""
+        """What the kernel's log and the events said of lost GPUs: alerts on Xid 79 need it when no more is left."""
         devices = self._inventory.devices
         readings: list[Reading] = []
         for position in sorted(self._lost):
@@ -159,6 +174,22 @@ class NvmlCollector:
                 if source.kind in FROM_EVENTS and not devices[position].partition:
                     self._specials.read(gpu, self._inventory, self._reader, series, source.kind, readings)
         return readings
+
+    def _processes(self) -> list[Process] | None:
+        """Who uses each GPU or instance; None from inside a pid namespace, which NVML shows nobody else."""
+        if not processes.are_visible(self._settings.paths.proc):
+            return None
+        memory: dict[tuple[int, int], int | None] = {}
+        for gpu in self._inventory.gpus:
+            if gpu.position in self._lost:
+                continue
+            with self._losing(gpu):
+                for position, running in processes.by_level(gpu, self._reader):
+                    for process in running:
+                        # One that computes and draws is listed twice, with the same memory.
+                        key = (position, process.pid)
+                        memory[key] = max((m for m in (memory.get(key), process.memory) if m is not None), default=None)
+        return [Process(position, pid, used) for (position, pid), used in memory.items()]
 
     def _changed(self) -> bool:
         """Whether GPUs or instances have come or gone. Asked seldom, and soon after a handle was not valid."""
@@ -177,8 +208,12 @@ class NvmlCollector:
                     changed |= mig.layout(gpu.handle) != self._layouts[gpu.position]
         return changed
 
-    def _due_for_lost(self) -> bool:
-        return bool(self._lost) and time.monotonic() - self._discovered_at >= _LOST_EVERY
+    def _missing(self) -> bool:
+        """Whether a GPU is lost, or was counted and could not even be identified."""
+        return bool(self._lost or self._inventory.failed)
+
+    def _due_for_missing(self) -> bool:
+        return self._missing() and time.monotonic() - self._discovered_at >= _LOST_EVERY
 
     @contextlib.contextmanager
     def _losing(self, gpu: Gpu) -> Iterator[None]:

@@ -11,6 +11,11 @@ BLANK_64: Final = 0xFFFFFFFFFFFFFFFF
 _MEBIBYTE: Final = 1 << 20
 _HOTTEST: Final = 200
 """DCGM drops what is above, °C."""
+_FABRIC_COMPLETED: Final = 3
+"""NVML_GPU_FABRIC_STATE_COMPLETED."""
+_DCGM_CODES: Final = {0: 0, 1: -56, 2: -1, 3: -6, 4: -17, 6: -14, 10: -11, 15: -18, 16: -19, 23: -49}
+"""nvmlReturn_t → dcgmReturn_t, as DCGM translates them (NvmlReturnToDcgmReturn)."""
+_DCGM_NVML_ERROR: Final = -8
 
 
 def integer(value: Any) -> int | None:
@@ -79,6 +84,17 @@ def attribute(name: str) -> Any:
     return pick
 
 
+def instance_units(attributes: Any) -> int | None:
+    """SMs of a GPU instance, from the attributes of its compute instance.
+
+    They are the compute instance's: None where it is only a slice of the GPU instance, for the SMs of the slices need
+    not add up to those of the whole.
+    """
+    if attributes.computeInstanceSliceCount != attributes.gpuInstanceSliceCount:
+        return None
+    return integer(attributes.multiprocessorCount)
+
+
 def mebibytes(name: str) -> Any:
     """A picker of one size of a structure, in whole MiB, rounded down; None where this version has none."""
 
@@ -101,9 +117,18 @@ def link_error_rate(value: Any) -> float:
     return float((code >> 8) & 0xF) * 10.0 ** -(code & 0xFF)
 
 
-def fabric_status(info: Any) -> int:
+def fabric_status(info: Any) -> int | None:
     """1 not started, 2 in progress, 3 completed; 4 where completed with an error, as DCGM says it."""
-    return 4 if info.state == 3 and info.status != 0 else int(info.state)
+    if info.state not in (1, 2, _FABRIC_COMPLETED):
+        return None
+    return 4 if info.state == _FABRIC_COMPLETED and info.status != 0 else int(info.state)
+
+
+def fabric_error(info: Any) -> int | None:
+    """DCGM's return code for the status; nothing before the GPU is done with joining, as with DCGM."""
+    if info.state != _FABRIC_COMPLETED:
+        return None
+    return _DCGM_CODES.get(int(info.status), _DCGM_NVML_ERROR)
 
 
 def numbered(values: Any) -> list[tuple[str, int]]:

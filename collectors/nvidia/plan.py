@@ -32,8 +32,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     batches: Batches
     device_gpm: tuple[tuple[str, Gpm], ...]
     part_gpm: tuple[tuple[str, Gpm], ...]
+    fallbacks: tuple[tuple[str, Gpm, Rate], ...]
+    """Series of GPM metrics for which counters stand in on GPUs without GPM."""
     fallback_batches: Batches
-    """Counters that stand in for GPM metrics on GPUs without GPM."""
     spreads: tuple[tuple[str, Spread], ...]
     specials: tuple[tuple[str, Special], ...]
 
@@ -47,10 +48,10 @@ def compile_plan(wanted: frozenset[str], *, by_link: bool = False, processes: bo
     table = {name: source for name, source in {**TABLE, **variants}.items() if name in wanted}
     if not processes:
         table = {name: source for name, source in table.items() if source != Special("process_memory")}
-    gpm = _of(table, Gpm)
+    fallbacks = tuple((name, source, source.fallback) for name, source in _of(table, Gpm) if source.fallback)
+    gpm = tuple((name, source) for name, source in _of(table, Gpm) if not source.stand_in)
     rates = _of(table, Rate)
     own_fields = _of(table, Field)
-    stand_ins = [source.fallback for _, source in gpm if source.fallback is not None]
     return Plan(
         device_calls=_shared(_of(table, Call), "device"),
         part_calls=_shared(_of(table, Call), "part"),
@@ -61,7 +62,8 @@ def compile_plan(wanted: frozenset[str], *, by_link: bool = False, processes: bo
         ),
         device_gpm=tuple((name, source) for name, source in gpm if source.level == "device"),
         part_gpm=tuple((name, source) for name, source in gpm if source.level == "part"),
-        fallback_batches=fields.batches(field for rate in stand_ins for field in rate.fields),
+        fallbacks=fallbacks,
+        fallback_batches=fields.batches(field for _, _, rate in fallbacks for field in rate.fields),
         spreads=_of(table, Spread),
         specials=_of(table, Special),
     )

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
 from collectors.nvidia import codes
 from collectors.nvidia.binding import NvmlFailure, has_symbol, symbol
-from collectors.nvidia.discovery import Gpu
+from collectors.nvidia.inventory import Gpu
 from collectors.nvidia.picks import BLANK_64
 from collectors.nvidia.readers import Reader
 from collectors.nvidia.sources import Way
 
 _KINDS: Final = ("Compute", "MPSCompute", "Graphics")
 _INSUFFICIENT_SIZE: Final = 7
+_HOST_PIDS: Final = "pid:[4026531836]"
+"""The first pid namespace (PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h)."""
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A process on a GPU or MIG instance. One may appear as both types."""
+    """A process on a GPU or MIG instance. One may appear as both kinds."""
 
     pid: int
-    type: Literal["C", "G"]
+    kind: Literal["C", "G"]
     memory: int | None
     """Bytes; None where the driver does not tell."""
+
+
+def are_visible(proc: str) -> bool:
+    """Whether NVML tells this process of all others: not in a pid namespace of its own, where the lists are empty."""
+    try:
+        return Path(proc, "self/ns/pid").readlink().name == _HOST_PIDS
+    except OSError:
+        return True
 
 
 class _Record(ctypes.Structure):
@@ -66,17 +77,17 @@ def _running(position: int, handle: Any, reader: Reader) -> list[Process] | None
     for kind in _KINDS:
         answer = reader.ask(position, handle, _ways(kind))
         told |= answer is not None
-        type_: Literal["C", "G"] = "G" if kind == "Graphics" else "C"
+        letter: Literal["C", "G"] = "G" if kind == "Graphics" else "C"
         for record in answer or ():
             memory = record.usedGpuMemory
             if memory is not None and int(memory) == BLANK_64:
                 memory = None
-            key = (int(record.pid), type_)
+            key = (int(record.pid), letter)
             known = found.get(key)
             found[key] = known if memory is None else max(int(memory), known or 0)
     if not told:
         return None
-    return [Process(pid=pid, type=type_, memory=memory) for (pid, type_), memory in sorted(found.items())]
+    return [Process(pid=pid, kind=letter, memory=memory) for (pid, letter), memory in sorted(found.items())]
 
 
 def _ways(kind: str) -> tuple[Way, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from typing import Any, Final
 
 from collectors.nvidia import codes
@@ -131,16 +132,38 @@ def link_errors(handle: Any, counter: int) -> int:
     return sum(int(call("nvmlDeviceGetNvLinkErrorCounter", handle, link, counter)) for link in range(links))
 
 
+def errors_by_link(handle: Any, counter: int) -> list[tuple[str, int]]:
+    """The same counter of each NVLink that has it, by its number."""
+    found: list[tuple[str, int]] = []
+    for link in range(link_count(handle)):
+        try:
+            found.append((str(link), int(call("nvmlDeviceGetNvLinkErrorCounter", handle, link, counter))))
+        except NvmlFailure as failure:
+            if codes.judge(failure.code) != "unsupported":
+                raise
+    return _some(found, "nvmlDeviceGetNvLinkErrorCounter")
+
+
 def link_fields(handle: Any, field: int) -> list[tuple[str, int]]:
-    """A field of each NVLink by its number. Raises NvmlFailure if any fails."""
-    links = range(link_count(handle))
-    found = _scoped(handle, [(field, link) for link in links])
-    return [(str(link), value) for link, value in zip(links, found, strict=True)]
+    """A field of each NVLink that has it, by its number."""
+    found: list[tuple[str, int]] = []
+    for link, answer in enumerate(_answers(handle, [(field, link) for link in range(link_count(handle))])):
+        if isinstance(answer, int):
+            found.append((str(link), answer))
+        elif codes.judge(answer.code) != "unsupported" and answer.code != codes.INVALID_ARGUMENT:
+            raise answer
+    return _some(found, f"field {field}")
 
 
 def link_field_sum(handle: Any, field: int) -> int:
-    """The sum of a field over the links, for drivers that give it by link only."""
-    return sum(value for _, value in link_fields(handle, field))
+    """The sum of a field over the links, for drivers that give it by link only. Raises NvmlFailure if any fails."""
+    return sum(_scoped(handle, [(field, link) for link in range(link_count(handle))]))
+
+
+def _some(found: list[tuple[str, int]], name: str) -> list[tuple[str, int]]:
+    if not found:
+        raise NvmlFailure(3, name)
+    return found
 
 
 _TLIMITS: Final = (("shutdown", 193), ("slowdown", 194), ("memory_max", 195), ("gpu_max", 196))
@@ -174,11 +197,19 @@ def fans(handle: Any) -> list[tuple[str, int]]:
 def _scoped(handle: Any, keys: list[tuple[int, int]]) -> list[int]:
     """Field values that are all needed: the first failure is raised."""
     found: list[int] = []
+    for answer in _answers(handle, keys):
+        if isinstance(answer, NvmlFailure):
+            raise answer
+        found.append(answer)
+    return found
+
+
+def _answers(handle: Any, keys: list[tuple[int, int]]) -> Iterator[int | NvmlFailure]:
     for start in range(0, len(keys), LARGEST_CALL):
         for value in call("nvmlDeviceGetFieldValues", handle, keys[start : start + LARGEST_CALL]):
             code = int(value.nvmlReturn)
             number = decode(value) if code == codes.SUCCESS else None
             if number is None:
-                raise NvmlFailure(code or 3, f"field {int(value.fieldId)}")
-            found.append(int(number))
-    return found
+                yield NvmlFailure(code or 3, f"field {int(value.fieldId)}")
+            else:
+                yield int(number)

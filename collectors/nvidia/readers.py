@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from collectors.base import Group, Labels, Reading
+from collectors.base import Group, Reading
 from collectors.nvidia import fields, gpm
 from collectors.nvidia.binding import NvmlFailure, call
-from collectors.nvidia.discovery import Gpu
+from collectors.nvidia.inventory import Gpu
 from collectors.nvidia.ledger import Ledger
 from collectors.nvidia.plan import Plan, Shared
 from collectors.nvidia.rates import Rates
+from collectors.nvidia.readings import emit
 from collectors.nvidia.sources import Call, Gpm, Number, Rate, Way
 
 Metrics = tuple[tuple[str, Gpm], ...]
@@ -45,13 +46,13 @@ class Reader:
             for value, number in spread.pick(answer) if answer is not None else ():
                 emit(out, series, gpu.rows, number, ((spread.label, value),))
         self._fields(gpu, plan, now, out)
-        if plan.device_gpm or plan.part_gpm:
+        if plan.device_gpm or plan.part_gpm or plan.fallbacks:
             self._profiling(gpu, plan, group, now, out)
         return out
 
     def prime(self, gpu: Gpu, plan: Plan, group: Group, now: float) -> None:
         """Take the first GPM samples, so that the first read has something to compare with."""
-        if plan.device_gpm or plan.part_gpm:
+        if plan.device_gpm or plan.part_gpm or plan.fallbacks:
             self._profiling(gpu, plan, group, now, [])
 
     def settle(self) -> None:
@@ -116,11 +117,13 @@ class Reader:
         self, gpu: Gpu, series: str, rate: Rate, values: dict[fields.Key, Number], now: float, out: list[Reading]
     ) -> None:
         keys = [(field.id, field.scope) for field in rate.fields]
-        if all(key in values for key in keys):
+        if all(key in values and values[key] >= rate.least for key in keys):
             found = self._rates.per_second((gpu.position, series), sum(int(values[key]) for key in keys), now)
             if found is not None:
                 emit(out, series, gpu.rows, rate.finish(found))
-        elif rate.fallback is not None and any(self.ledger.skips(gpu.position, key) for key in keys):
+        elif rate.fallback is not None and any(
+            values[key] < rate.least if key in values else self.ledger.skips(gpu.position, key) for key in keys
+        ):
             self._fallback(gpu, series, rate.fallback, out)
 
     def _profiling(self, gpu: Gpu, plan: Plan, group: Group, now: float, out: list[Reading]) -> None:
@@ -128,11 +131,7 @@ class Reader:
             if metrics and self._has_gpm(gpu) and not self.ledger.skips(position, _GPM):
                 rows = gpu.rows if position == gpu.position else (position,)
                 self._sample(gpu, position, gi, group, metrics, rows, now, out)
-        lacking = [
-            (series, source.fallback)
-            for series, source in plan.device_gpm
-            if source.fallback is not None and not self._gives(gpu, source)
-        ]
+        lacking = [(series, rate) for series, source, rate in plan.fallbacks if not self._gives(gpu, source)]
         if lacking:
             values = fields.read(gpu.handle, gpu.position, plan.fallback_batches, self.ledger)
             for series, rate in lacking:
@@ -179,12 +178,6 @@ class Reader:
         position = gpu.position
         lacks = self.ledger.skips(position, _GPM) or self.ledger.skips(position, (_GPM, source.id))
         return not lacks and self._has_gpm(gpu)
-
-
-def emit(out: list[Reading], series: str, rows: Iterable[int], value: Number | None, labels: Labels = ()) -> None:
-    """Add a value on each row, if there is one."""
-    if value is not None:
-        out.extend(Reading(series, row, value, labels) for row in rows)
 
 
 def _levels(gpu: Gpu) -> list[tuple[int, Any]]:

@@ -46,7 +46,9 @@ class Rate(msgspec.Struct, frozen=True):
     fields: tuple[Field, ...]
     finish: Callable[[float], Number]
     fallback: Call | None = None
-    """Used where the device does not offer the counters."""
+    """Used where the device does not offer the counters, or where they stand below ``least``."""
+    least: int = 0
+    """What a counter must have reached: one that never did may be so narrow that it wraps between two reads."""
 
 
 class Gpm(msgspec.Struct, frozen=True):
@@ -57,6 +59,8 @@ class Gpm(msgspec.Struct, frozen=True):
     level: Literal["device", "part"] = "device"
     fallback: Rate | None = None
     """Used on devices without GPM."""
+    stand_in: bool = False
+    """Nothing but the fallback is told: a series of ours beside the vendor's, which says how exact the number is."""
 
 
 class Spread(msgspec.Struct, frozen=True):

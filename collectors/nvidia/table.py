@@ -25,9 +25,9 @@ EVENT_REASONS: Final[tuple[Way, ...]] = (
 """Why clocks are low; the second is the symbol before R535."""
 MEMORY: Final[tuple[Way, ...]] = (("nvmlDeviceGetMemoryInfo", (0x02000028,)), ("nvmlDeviceGetMemoryInfo", ()))
 """Version 2 of the structure, then version 1, which has no reserved and counts it as used."""
-
-
 LINK_STATES: Final[tuple[Way, ...]] = ((queries.link_states, ()),)
+_LINK_COUNTERS: Final = (("REPLAY", 0), ("RECOVERY", 1), ("CRC_FLIT", 2), ("CRC_DATA", 3))
+"""``nvmlNvLinkErrorCounter_t``."""
 
 
 def _call(function: str, *arguments: int, pick: Pick = picks.integer) -> Call:
@@ -75,7 +75,8 @@ def _activity() -> Iterator[tuple[str, Source]]:
     yield "MEM_COPY_UTIL", _call("nvmlDeviceGetUtilizationRates", pick=picks.attribute("memory"))
     yield "ENC_UTIL", _call("nvmlDeviceGetEncoderUtilization", pick=picks.first)
     yield "DEC_UTIL", _call("nvmlDeviceGetDecoderUtilization", pick=picks.first)
-    yield "CLOCKS_EVENT_REASONS", Call(EVENT_REASONS, picks.counter)
+    for name in ("CLOCKS_EVENT_REASONS", "CLOCK_THROTTLE_REASONS"):
+        yield name, Call(EVENT_REASONS, picks.counter)
     for name, field in (
         ("POWER_VIOLATION", 74),
         ("THERMAL_VIOLATION", 75),
@@ -146,12 +147,7 @@ def _pcie() -> Iterator[tuple[str, Source]]:
 
 
 def _nvlink() -> Iterator[tuple[str, Source]]:
-    for name, field, counter in (
-        ("CRC_FLIT", 38, 2),
-        ("CRC_DATA", 45, 3),
-        ("REPLAY", 52, 0),
-        ("RECOVERY", 59, 1),
-    ):
+    for (name, counter), field in zip(_LINK_COUNTERS, (52, 59, 38, 45), strict=True):
         by_link = Call(((queries.link_errors, (counter,)),), picks.counter)
         yield f"NVLINK_{name}_ERROR_COUNT_TOTAL", Field(field, fallback=by_link)
     for name, field in (("REPLAY", 161), ("RECOVERY", 162), ("CRC", 163)):
@@ -196,11 +192,8 @@ def _fabric() -> Iterator[tuple[str, Source]]:
     older: Way = (queries.fabric, (0x02000024,))
     oldest: Way = (queries.fabric, (0,))
     yield "FABRIC_MANAGER_STATUS", Call((newest, older, oldest), picks.fabric_status)
-    for name, attribute in (
-        ("MANAGER_ERROR_CODE", "status"),
-        ("CLIQUE_ID", "cliqueId"),
-    ):
-        yield f"FABRIC_{name}", Call((newest, older, oldest), picks.attribute(attribute))
+    yield "FABRIC_MANAGER_ERROR_CODE", Call((newest, older, oldest), picks.fabric_error)
+    yield "FABRIC_CLIQUE_ID", Call((newest, older, oldest), picks.attribute("cliqueId"))
     yield "FABRIC_HEALTH_MASK", Call((newest, older), picks.attribute("healthMask"))
     yield "FABRIC_HEALTH_SUMMARY", Call((newest,), lambda info: int(info.healthSummary) or None)
     for name, field in (
@@ -234,10 +227,8 @@ def _profiling() -> Iterator[tuple[str, Source]]:
     for engine, metric, count in (("NVDEC", 30, 8), ("NVJPG", 40, 8), ("NVOFA", 50, 2)):
         for unit in range(count):
             yield f"{engine}{unit}_ACTIVE", Gpm(metric + unit, picks.percent_ratio)
-    for direction, metric, field, kind in (("TX", 20, 197, 0), ("RX", 21, 198, 1)):
-        measured = Call((("nvmlDeviceGetPcieThroughput", (kind,)),), picks.kilobytes_to_bytes)
-        counted = Rate((Field(field),), picks.whole, measured)
-        yield f"PCIE_{direction}_BYTES", Gpm(metric, picks.mebibytes_to_bytes, fallback=counted)
+    for name, source in _pcie_traffic(stand_in=False):
+        yield f"PCIE_{name}_BYTES", source
     yield "NVLINK_TX_BYTES", Gpm(61, picks.mebibytes_to_bytes)
     yield "NVLINK_RX_BYTES", Gpm(60, picks.mebibytes_to_bytes)
     for link in range(_LINKS):
@@ -269,15 +260,30 @@ def _profiling() -> Iterator[tuple[str, Source]]:
         yield f"{name}_TOTAL", Gpm(metric, picks.whole)
 
 
+def _pcie_traffic(*, stand_in: bool) -> Iterator[tuple[str, Gpm]]:
+    """The rates by direction. Counters of the driver are trusted once they show that they are wider than 32 bits:
+
+    one of 32 wraps in less than a second at full speed, so its increase over seconds would be any number.
+    """
+    for direction, metric, field, kind in (("TX", 20, 197, 0), ("RX", 21, 198, 1)):
+        measured = Call((("nvmlDeviceGetPcieThroughput", (kind,)),), picks.kilobytes_to_bytes)
+        counted = Rate((Field(field),), picks.whole, measured, least=1 << 32)
+        yield direction, Gpm(metric, picks.mebibytes_to_bytes, fallback=counted, stand_in=stand_in)
+
+
 def _own() -> Iterator[tuple[str, Source]]:
     """What NVML tells and dcgm-exporter does not."""
     yield "temperature_tlimit_celsius", Spread(((queries.temperature_limits, ()),), "threshold")
     yield "fan_speed_percent", Spread(((queries.fans, ()),), "fan")
     yield "memory_total_bytes", Call(MEMORY, lambda memory: int(memory.total), "part")
     yield "memory_capacity_bytes", Call(MEMORY, lambda memory: int(memory.total))
-    yield "compute_units", Call((("nvmlDeviceGetAttributes", ()),), picks.attribute("multiprocessorCount"), "part")
+    yield "compute_units", Call((("nvmlDeviceGetAttributes", ()),), picks.instance_units, "part")
     yield "processes", Special("processes")
     yield "process_memory_used_bytes", Special("process_memory")
+    for engine, function in (("jpeg", "nvmlDeviceGetJpgUtilization"), ("ofa", "nvmlDeviceGetOfaUtilization")):
+        yield f"{engine}_utilization_percent", _call(function, pick=picks.first)
+    for direction, source in _pcie_traffic(stand_in=True):
+        yield f"pcie_{direction.lower()}_bytes_per_second", source
     yield "pcie_nonfatal_errors_total", Field(179)
     yield "pcie_fatal_errors_total", Field(180)
     for name, field in (("sent", 138), ("received", 139)):
@@ -304,11 +310,27 @@ def _build() -> dict[str, Source]:
 TABLE: Final[Mapping[str, Source]] = MappingProxyType(_build())
 """Series name → how to read it."""
 
-BY_LINK: Final[Mapping[str, Source]] = MappingProxyType(
-    {
-        "nvml_nvlink_sent_kibibytes_total": Spread(((queries.link_fields, (138,)),), "link"),
-        "nvml_nvlink_received_kibibytes_total": Spread(((queries.link_fields, (139,)),), "link"),
-        "nvml_nvlink_link_up": Spread(LINK_STATES, "link", picks.numbered),
-    }
-)
-"""What is read differently, or besides, under the option ``links: each``."""
+
+def _by_link() -> Iterator[tuple[str, Source]]:
+    yield _OWN + "nvlink_link_up", Spread(LINK_STATES, "link", picks.numbered)
+    for name, field in (("sent", 138), ("received", 139)):
+        yield f"{_OWN}nvlink_{name}_kibibytes_total", Spread(((queries.link_fields, (field,)),), "link")
+    for name, counter in _LINK_COUNTERS:
+        yield f"{_DEV}NVLINK_{name}_ERROR_COUNT_TOTAL", Spread(((queries.errors_by_link, (counter,)),), "nvlink")
+    for name, field in (
+        ("ERROR_DL_REPLAY", 161),
+        ("ERROR_DL_RECOVERY", 162),
+        ("ERROR_DL_CRC", 163),
+        ("COUNT_TX_BYTES", 202),
+        ("COUNT_RX_BYTES", 204),
+        ("COUNT_RX_ERRORS", 208),
+        ("COUNT_LOCAL_LINK_INTEGRITY_ERRORS", 211),
+        ("COUNT_TX_DISCARDS", 212),
+        ("COUNT_LINK_RECOVERY_EVENTS", 215),
+        ("COUNT_RX_SYMBOL_ERRORS", 221),
+    ):
+        yield f"{_DEV}NVLINK_{name}", Spread(((queries.link_fields, (field,)),), "nvlink")
+
+
+BY_LINK: Final[Mapping[str, Source]] = MappingProxyType(dict(_by_link()))
+"""What is read differently, or besides, under the option ``links: each``: all that the common schema has by link."""

@@ -37,6 +37,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     job_kind: str = ""
     tenant: str = ""
     queue: str = ""
+    replaces: tuple[str, ...] = ()
+    """Resource names (globs) whose ids in the kubelet's answer are not the truth for this pod."""
     raw: Mapping[str, str] = {}
     """Labels that the vendor's own exporter would add from this source (hpc_job, job_id, …)."""
 
@@ -89,7 +91,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimSource(Protocol):
-    """Something that knows claims. ``run`` works until it is cancelled and calls back after each change."""
+    """Something that knows claims."""
 
     name: SourceName
 
@@ -99,5 +101,3 @@ class ClaimSource(Protocol):
     def claims(self) -> Sequence[Claim]:
         """What holds now. Empty where the last good answer is too old."""
         ...
-
-    async def run(self) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -44,7 +45,12 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 class Excluded(msgspec.Struct, frozen=True):
     """Pods that never count as owners: the agent's own and other monitors that see every device."""
 
-    pods: frozenset[tuple[str, str]] = frozenset()
+    pods: tuple[str, ...] = ()
+    """Patterns NAMESPACE/NAME."""
+
+    def __contains__(self, pod: tuple[str, str]) -> bool:
+        name = "/".join(pod)
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.pods)
 
 
 def join(
@@ -60,9 +66,12 @@ def join(
     matcher = Matcher(vendors)
     found: dict[DeviceKey, dict[tuple[str, ...], tuple[int, Workload]]] = defaultdict(dict)
     unmatched: dict[str, set[str]] = defaultdict(set)
+    replaced = _replaced(claims)
     for claim in claims:
+        if any(fnmatch.fnmatchcase(claim.resource, name) for name in replaced.get((claim.namespace, claim.pod), ())):
+            continue
         pod = pods.get((claim.namespace, claim.pod)) if claim.pod else None
-        if (claim.namespace, claim.pod) in excluded.pods or (pod is not None and pod.ended):
+        if (claim.namespace, claim.pod) in excluded or (pod is not None and pod.ended):
             continue
         matches = matcher.find(claim)
         if not matches:
@@ -80,6 +89,11 @@ def join(
         unattributed={reason_if_free: free},
         contradictions=contradictions,
     )
+
+
+def _replaced(claims: Sequence[Claim]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Pod → resources of which another source knows the truth."""
+    return {(claim.namespace, claim.pod): claim.replaces for claim in claims if claim.replaces}
 
 
 def _workload(claim: Claim, pod: Pod | None) -> Workload:

@@ -35,7 +35,7 @@ def vendor_page(catalogue: Catalogue, folder: str) -> str:
 
 def _introduction(catalogue: Catalogue, folder: str) -> str:
     series, vendor = catalogue.series.values(), catalogue.collector.vendor
-    default = sum(each.default for each in series)
+    default = sum(each.default and not each.option for each in series)
     native = sum(bool(each.native) for each in series)
     kind = catalogue.collector.kind
     sources = "all are read natively"
@@ -274,7 +274,7 @@ def _series_row(series: Series) -> tuple[str, ...]:
         series.unit,
         series.group,
         series.level,
-        "on" if series.default else "",
+        f"with {code(series.option)}" if series.option else "on" if series.default else "",
         code(series.native),
     )
 

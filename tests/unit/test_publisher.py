@@ -7,7 +7,7 @@ from typing import Any
 
 from collectors.base import Device, Fault
 from exporter.derived import Book
-from exporter.model import Number, Snapshot, Workload
+from exporter.model import Attributed, Number, Snapshot, Workload
 from exporter.publisher import CollectorStatus, Publisher
 from exporter.view import Header, View, ViewOptions
 from tests.acme import MAX_AGE, Row, catalogue, device, sample, series, snapshot
@@ -36,7 +36,11 @@ class Bench:
             expected=more.pop("expected", None),
         )
         publication = self.publisher.publish(
-            [status], more.pop("allocation", None), now=1_000_000.0 + at, monotonic=at, **more
+            [status],
+            Attributed(more.pop("allocation")) if "allocation" in more else None,
+            now=1_000_000.0 + at,
+            monotonic=at,
+            **more,
         )
         return series(publication)
 

@@ -1,0 +1,346 @@
+"""The NVIDIA collector over DCGM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+
+from collectors.base import NODE, Device, Group, ReadError, Reading, Sample, Settings, Unavailable
+from collectors.nvidia.clockevents import ClockEvents
+from collectors.nvidia.dcgm import abi, codes, fields
+from collectors.nvidia.dcgm.codes import DcgmFailure
+from collectors.nvidia.dcgm.discovery import Node, answers, capacity, discover, entity_of, gpu_ids
+from collectors.nvidia.dcgm.engine import Engine, connect
+from collectors.nvidia.dcgm.health import Health
+from collectors.nvidia.dcgm.links import Links, read_links
+from collectors.nvidia.dcgm.migs import read_layout
+from collectors.nvidia.dcgm.pace import Pace
+from collectors.nvidia.dcgm.plan import Block, Builder
+from collectors.nvidia.dcgm.readout import Readout
+from collectors.nvidia.dcgm.values import Reader, Value
+from collectors.nvidia.dcgm.watches import Watches
+from collectors.nvidia.dcgm.xids import History
+from collectors.nvidia.inventory import Gpu, Inventory
+from collectors.nvidia.readings import emit
+from collectors.nvidia.windows import window
+
+_TABLE: Final = Path(__file__).parents[1] / "series.toml"
+_LAYOUT_EVERY: Final = 10.0
+"""Seconds between two looks whether GPUs or MIG instances have come or gone."""
+_LOST_EVERY: Final = 120.0
+"""Seconds between two discoveries while a GPU is lost."""
+_XID_EVERY: Final = 1.0
+"""Seconds. Xids are events: the interval costs nothing."""
+_FIRST_RATIOS: Final = 0.2
+"""Seconds between two samples of profiling ratios until the first ones are there."""
+_RATIO_PATIENCE: Final = 3.0
+
+XIDS: Final = "DCGM_FI_DEV_XID_ERRORS"
+XID_COUNTS: Final = "DCGM_EXP_XID_ERRORS_COUNT"
+CLOCK_COUNTS: Final = "DCGM_EXP_CLOCK_EVENTS_COUNT"
+HEALTH: Final = "DCGM_EXP_GPU_HEALTH_STATUS"
+CAPACITY: Final = "dcgm_memory_capacity_mebibytes"
+LINKS: Final = "dcgm_nvlink_links"
+LINKS_UP: Final = "dcgm_nvlink_links_up"
+LINK_UP: Final = "dcgm_nvlink_link_up"
+MADE: Final = (XIDS, XID_COUNTS, CLOCK_COUNTS, HEALTH, CAPACITY, LINKS, LINKS_UP, LINK_UP)
+"""Series that are no plain value of a field."""
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """What a discovery has set up in an engine."""
+
+    node: Node
+    watches: Watches
+    readout: Readout
+    blocks: Mapping[Group, tuple[Block, ...]]
+    xids: tuple[tuple[int, int], ...]
+    places: Mapping[abi.Entity, int]
+    """Entity → position, for Xids."""
+    health: Health | None
+
+
+class DcgmCollector:
+    """Reads the node's GPUs, NVSwitches and CPUs through an engine."""
+
+    source: Final = "dcgm"
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._made: dict[Group, frozenset[str]] = {
+            group: frozenset(names).intersection(MADE) for group, names in settings.wanted.items()
+        }
+        self._entries = {group: fields.entries(_TABLE, names) for group, names in settings.wanted.items()}
+        self._paces = {group: Pace(group) for group in settings.wanted}
+        self._history = History(window(settings, "xid_count_window_ms"))
+        self._clock_events = ClockEvents(window(settings, "clock_count_window_ms"))
+        self._engine: Engine | None = None
+        self._reader: Reader | None = None
+        self._session: Session | None = None
+        self._known = Inventory()
+        self._lost: set[int] = set()
+        self._notices: list[ReadError] = []
+        self._looked_at = self._discovered_at = 0.0
+
+    def discover(self) -> Sequence[Device]:
+        """List GPUs and MIG instances, and have them watched. Raises Unavailable."""
+        if self._engine is None:
+            self._engine = connect(self._settings)
+            self._reader = Reader(self._engine)
+        try:
+            return self._discover(self._engine)
+        except DcgmFailure as failure:
+            self._give_up(failure)
+
+    def sample(self, group: Group) -> Sample:
+        """Read a group. When the engine went away, an empty sample asks for a discovery. Raises Unavailable."""
+        engine, session = self._engine, self._session
+        if engine is None or session is None:
+            raise Unavailable("no_driver", "the GPUs have not been discovered")
+        try:
+            return self._sample(engine, session, group)
+        except DcgmFailure as failure:
+            where = engine.where
+            if codes.judge(failure.code) == "mismatch":
+                self._give_up(failure)
+            self._disconnect()
+            error = ReadError(NODE, "transient", f"nv-hostengine at {where} is gone: {failure}")
+            return Sample(errors=[error], rediscover=True)
+
+    def close(self) -> None:
+        """Take back what is watched, and disconnect."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.watches.close()
+        self._disconnect()
+
+    def _discover(self, engine: Engine) -> Sequence[Device]:
+        assert self._reader is not None
+        if self._session is not None:
+            self._session.watches.close()
+            self._session = None
+        node = discover(engine, self._reader, self._settings, self._known)
+        inventory = node.inventory
+        if not inventory.devices:
+            self._refuse(engine, node)
+        self._known, self._lost = inventory, set(inventory.lost)
+        self._notices = [ReadError(NODE, "lost", text) for text in inventory.failed]
+        if node.blind:
+            detail = "MIG is on and nv-hostengine sees no instance: it must run as root"
+            self._notices.append(ReadError(NODE, "permission", detail))
+        watches = Watches(engine)
+        builder = Builder(engine, watches, self._settings, node, self._links(engine))
+        blocks = self._blocks(engine, builder)
+        places = {entity_of(gpu): gpu.position for gpu in inventory.gpus}
+        places |= {entity_of(part): part.position for gpu in inventory.gpus for part in gpu.parts}
+        self._session = Session(
+            node=node,
+            watches=watches,
+            readout=Readout(self._reader),
+            blocks=blocks,
+            xids=self._watch_xids(watches, node, places),
+            places=_with_only_parts(node, places),
+            health=self._watch_health(engine, watches, inventory),
+        )
+        self._history.book.keep(inventory)
+        watches.refresh()
+        self._await_ratios(self._session)
+        self._history.drain(engine, list(self._session.xids), self._session.places)
+        self._notices += builder.errors
+        self._discovered_at = self._looked_at = time.monotonic()
+        return inventory.devices
+
+    def _sample(self, engine: Engine, session: Session, group: Group) -> Sample:
+        now, pace = time.monotonic(), self._paces.get(group)
+        readings: list[Reading] = []
+        faults = self._history.drain(engine, list(session.xids), session.places)
+        if pace is not None and pace.note(now):
+            for block in session.blocks[group]:
+                _rewatch(session.watches, block, pace.seconds)
+        readout = session.readout
+        readout.begin()
+        for number, block in enumerate(session.blocks.get(group, ())):
+            readout.read((group, number), block, pace.seconds if pace else 0.0, now, readings)
+        self._lose(session)
+        self._make(engine, session, group, readings)
+        kept = [reading for reading in readings if reading.device not in self._lost or reading.series in _OF_LOST]
+        notices, self._notices = self._notices, []
+        return Sample(
+            readings=kept,
+            errors=(*notices, *readout.take_errors()),
+            faults=faults,
+            lost=sorted(self._lost),
+            rediscover=readout.unwatched or self._changed(engine, session),
+        )
+
+    def _blocks(self, engine: Engine, builder: Builder) -> dict[Group, tuple[Block, ...]]:
+        found: dict[Group, tuple[Block, ...]] = {}
+        for group, entries in self._entries.items():
+            wanted = fields.quantities(engine.library, entries, self._made[group])
+            plain = [quantity for quantity in wanted if not quantity.profiling]
+            ratios = [quantity for quantity in wanted if quantity.profiling]
+            found[group] = (
+                *builder.blocks(plain, self._paces[group].seconds),
+                *builder.blocks(ratios, _FIRST_RATIOS),
+            )
+        return found
+
+    def _await_ratios(self, session: Session) -> None:
+        """Wait for the first profiling ratios, then have them sampled as often as the rest.
+
+        What feeds a common series is chosen at the first read and stays: a ratio that came later would not be chosen.
+        """
+        ratios = [(group, block) for group, blocks in session.blocks.items() for block in blocks if block.profiling]
+        deadline = time.monotonic() + _RATIO_PATIENCE
+        for _, block in ratios:
+            while self._pending(block) and time.monotonic() < deadline:
+                time.sleep(_FIRST_RATIOS / 2)
+        for group, block in ratios:
+            _rewatch(session.watches, block, self._paces[group].seconds)
+
+    def _pending(self, block: Block) -> bool:
+        """Whether nothing has come yet and something may: what is not supported will not."""
+        assert self._reader is not None
+        why = [_lack(record) for record in self._reader.read(list(block.targets), list(block.quantities))]
+        return None not in why and "nothing" in why
+
+    def _watch_xids(
+        self, watches: Watches, node: Node, places: Mapping[abi.Entity, int]
+    ) -> tuple[tuple[int, int], ...]:
+        """An Xid stands at just one of GPU, instance and compute instance: at the one that the driver named."""
+        computes = [one.entity for one in node.layout if one.entity[0] == abi.GPU_CI]
+        groups = watches.groups(sorted({*places, *computes}))
+        made = watches.field_groups([fields.XID])
+        watches.watch(groups, made, _XID_EVERY)
+        return tuple((group, field_group) for group in groups for field_group in made)
+
+    def _watch_health(self, engine: Engine, watches: Watches, inventory: Inventory) -> Health | None:
+        if not any(HEALTH in made for made in self._made.values()) or not inventory.gpus:
+            return None
+        try:
+            [group] = watches.groups([entity_of(gpu) for gpu in inventory.gpus])
+            return Health(engine, group)
+        except DcgmFailure as failure:
+            if codes.judge(failure.code) in ("gone", "timeout"):
+                raise
+            self._notices.append(ReadError(NODE, "library", f"no health watches: {failure}"))
+            return None
+
+    def _make(self, engine: Engine, session: Session, group: Group, out: list[Reading]) -> None:
+        """Add the series that are no plain value of a field."""
+        made = self._made.get(group, frozenset())
+        gpus = session.node.inventory.gpus
+        found = self._links(engine) if made & {LINKS, LINKS_UP, LINK_UP} else Links({}, {})
+        wrong = session.health.read() if session.health is not None and HEALTH in made else None
+        for gpu in (*gpus, *_ghosts(session.node.inventory)):
+            if XIDS in made:
+                self._history.book.last_xid(gpu, XIDS, out)
+            if XID_COUNTS in made:
+                self._history.book.xid_counts(gpu, XID_COUNTS, out)
+            if gpu.position in self._lost:
+                continue
+            mask = session.readout.masks.get(gpu.position)
+            if CLOCK_COUNTS in made and mask is not None:
+                self._clock_events.read(gpu, mask, CLOCK_COUNTS, out)
+            if CAPACITY in made:
+                emit(out, CAPACITY, gpu.rows, capacity(engine, entity_of(gpu)[1]))
+            if session.health is not None and wrong is not None:
+                for finding in session.health.complete(wrong.get(entity_of(gpu), [])):
+                    labels = (("health_error_code", finding.error), ("health_watch", finding.watch))
+                    emit(out, HEALTH, gpu.rows, finding.result, labels)
+            states = found.of_gpus.get(entity_of(gpu)[1])
+            if states:
+                self._emit_links(gpu, states, made, out)
+
+    def _emit_links(self, gpu: Gpu, states: Mapping[int, bool], made: frozenset[str], out: list[Reading]) -> None:
+        if LINKS in made:
+            emit(out, LINKS, gpu.rows, len(states))
+        if LINKS_UP in made:
+            emit(out, LINKS_UP, gpu.rows, sum(states.values()))
+        if LINK_UP in made and self._settings.links == "each":
+            for link, up in states.items():
+                emit(out, LINK_UP, gpu.rows, int(up), (("link", str(link)),))
+
+    def _links(self, engine: Engine) -> Links:
+        try:
+            return read_links(engine)
+        except DcgmFailure as failure:
+            if codes.judge(failure.code) in ("gone", "timeout"):
+                raise
+            return Links({}, {})
+
+    def _lose(self, session: Session) -> None:
+        """GPUs that the engine calls lost, and those of which nothing but blanks comes, if a direct look agrees."""
+        assert self._reader is not None
+        readout = session.readout
+        for gpu in session.node.inventory.gpus:
+            gone = gpu.position in readout.lost
+            if gpu.position in readout.silent and gpu.position not in self._lost and not gone:
+                gone = not answers(self._reader, entity_of(gpu)[1])
+            if gone:
+                self._lost.update(gpu.positions)
+
+    def _changed(self, engine: Engine, session: Session) -> bool:
+        now = time.monotonic()
+        if self._lost and now - self._discovered_at >= _LOST_EVERY:
+            return True
+        if now - self._looked_at < _LAYOUT_EVERY:
+            return False
+        self._looked_at = now
+        return tuple(gpu_ids(engine)) != session.node.ids or read_layout(engine) != session.node.layout
+
+    def _disconnect(self) -> None:
+        self._session = self._reader = None
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def _refuse(self, engine: Engine, node: Node) -> NoReturn:
+        where = engine.where
+        self._disconnect()
+        if node.inventory.failed:
+            hint = f"nv-hostengine at {where}: no GPU answers: {node.inventory.failed[0]}; see the kernel's log"
+            raise Unavailable("no_driver", hint)
+        raise Unavailable("no_device", f"nv-hostengine at {where} finds no GPU")
+
+    def _give_up(self, failure: DcgmFailure) -> NoReturn:
+        where = self._engine.where if self._engine is not None else ""
+        self._disconnect()
+        if codes.judge(failure.code) == "mismatch":
+            hint = f"libdcgm and nv-hostengine at {where} do not understand each other ({failure}): update the engine"
+            raise Unavailable("version_mismatch", hint) from None
+        raise Unavailable("no_driver", f"nv-hostengine at {where} fails: {failure}; see its log") from None
+
+
+_OF_LOST: Final = (XIDS, XID_COUNTS)
+"""What is told of a GPU that does not answer: alerts on Xid 79 need it when no more is left."""
+
+
+def _rewatch(watches: Watches, block: Block, seconds: float) -> None:
+    for group, field_group in block.watches:
+        watches.watch([group], [field_group], seconds)
+
+
+def _lack(record: Value) -> str | None:
+    """Why a record is no value; None for one that is."""
+    if record.status != codes.OK:
+        return codes.judge(record.status)
+    return abi.blank(record.value) if record.value is not None else "unsupported"
+
+
+def _ghosts(inventory: Inventory) -> list[Gpu]:
+    """GPUs that were lost before this discovery."""
+    devices = inventory.devices
+    return [Gpu(position=lost, handle=None, nvml_index=-1, uuid=devices[lost].uuid) for lost in inventory.lost]
+
+
+def _with_only_parts(node: Node, places: Mapping[abi.Entity, int]) -> dict[abi.Entity, int]:
+    """Compute instances that are the only one of their GPU instance, which stands for them."""
+    alone = {
+        one.entity: places[one.parent] for one in node.layout if one.entity[0] == abi.GPU_CI and one.parent in places
+    }
+    return {**alone, **places}

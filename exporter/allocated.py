@@ -1,0 +1,92 @@
+"""Series about who holds a device: whether, for how long, who, and what each container of a shared one uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from collectors.base import Device, Labels
+from exporter.faults import Owner
+from exporter.model import Allocation, ContainerKey, Workload
+
+MAX_STEP: Final = 60.0
+"""Seconds between two publications for which an allocation may be taken as unbroken."""
+
+Row = tuple[str, Device, float, Labels]
+"""metric, device, value, labels"""
+
+
+class _Span(msgspec.Struct):
+    seconds: float
+    at: float
+    held: bool
+
+
+class AllocatedTime:
+    """For how long devices have been held since the agent started."""
+
+    def __init__(self) -> None:
+        self._spans: dict[Owner, _Span] = {}
+
+    def add(self, owner: Owner, *, held: bool, monotonic: float) -> float:
+        """Take note of whether it is held now. Returns the seconds so far; time counts if it was held at both ends."""
+        span = self._spans.setdefault(owner, _Span(0.0, monotonic, held))
+        elapsed = monotonic - span.at
+        if held and span.held and 0 < elapsed <= MAX_STEP:
+            span.seconds += elapsed
+        span.at, span.held = monotonic, held
+        return span.seconds
+
+
+def bearers(devices: Sequence[Device]) -> list[Device]:
+    """What can be held: parts where a device has any, else the whole."""
+    cut = {device.uuid for device in devices if device.partition}
+    return [device for device in devices if device.partition or device.uuid not in cut]
+
+
+def rows(
+    vendor: str, devices: Sequence[Device], allocation: Allocation, time: AllocatedTime, monotonic: float
+) -> Iterator[Row]:
+    """The allocation of each device or part."""
+    for device in bearers(devices):
+        workloads = allocation.get((device.uuid, device.partition), ())
+        owner = (vendor, device.uuid, device.partition)
+        seconds = time.add(owner, held=bool(workloads), monotonic=monotonic)
+        yield "accel_allocated", device, int(bool(workloads)), ()
+        yield "accel_allocated_seconds_total", device, round(seconds, 3), ()
+        for workload in workloads:
+            yield "accel_allocation_info", device, 1, _labels(workload, shared=len(workloads) > 1)
+
+
+def _labels(workload: Workload, *, shared: bool) -> Labels:
+    """In the schema's order; what is not known is left out, but for the five that identify a workload."""
+    facts = (
+        ("namespace", workload.namespace),
+        ("pod", workload.pod),
+        ("pod_uid", workload.pod_uid or None),
+        ("container", workload.container),
+        ("job_name", workload.job_name),
+        ("job_kind", workload.job_kind or None),
+        ("tenant", workload.tenant),
+        ("queue", workload.queue or None),
+        ("served_model", workload.served_model or None),
+        ("resource", workload.resource or None),
+        ("share", "shared" if shared or workload.share else "exclusive"),
+        ("replicas", str(workload.replicas) if workload.share and workload.replicas else None),
+    )
+    return tuple((name, value) for name, value in facts if value is not None) + workload.labels
+
+
+def container_rows(
+    devices: Sequence[Device], allocation: Allocation, memory: Mapping[ContainerKey, int]
+) -> Iterator[Row]:
+    """Memory by container, of devices that several containers share."""
+    known = {(device.uuid, device.partition): device for device in devices}
+    for (uuid, partition, namespace, pod, container), value in memory.items():
+        device = known.get((uuid, partition))
+        if device is None or len(allocation.get((uuid, partition), ())) < 2:
+            continue
+        labels = (("namespace", namespace), ("pod", pod), ("container", container))
+        yield "accel_container_memory_used_bytes", device, value, labels

@@ -1,0 +1,244 @@
+"""Devices of Dynamic Resource Allocation: (driver, pool, device) → what the ResourceSlices say the device is."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from exporter.attribution.api import Api, ApiError, Expired
+from exporter.attribution.claims import Claim, SourceName, Status
+from exporter.attribution.podresources import DraDevice, Held
+from exporter.attribution.watch import Object, Watch
+from exporter.catalogue import DraRule
+
+GROUP: Final = "/apis/resource.k8s.io"
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""The best first."""
+MAX_CLAIMS: Final = 4096
+
+
+class _Value(msgspec.Struct, frozen=True):
+    string: str | None = None
+    number: int | None = msgspec.field(name="int", default=None)
+    version: str | None = None
+
+    def text(self) -> str:
+        found = next((value for value in (self.string, self.number, self.version) if value is not None), "")
+        return str(found)
+
+
+class _Basic(msgspec.Struct, frozen=True):
+    attributes: dict[str, _Value] | None = None
+
+
+class _Device(msgspec.Struct, frozen=True):
+    name: str = ""
+    attributes: dict[str, _Value] | None = None
+    basic: _Basic | None = None
+    """Of v1beta1."""
+
+
+class _Pool(msgspec.Struct, frozen=True):
+    name: str = ""
+    generation: int = 0
+    slices: int = msgspec.field(name="resourceSliceCount", default=1)
+
+
+class _SliceSpec(msgspec.Struct, frozen=True):
+    driver: str = ""
+    pool: _Pool = _Pool()
+    devices: list[_Device] | None = None
+
+
+class Slice(Object, frozen=True):
+    """A ResourceSlice."""
+
+    spec: _SliceSpec = _SliceSpec()
+
+
+class _Result(msgspec.Struct, frozen=True):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin: bool | None = msgspec.field(name="adminAccess", default=None)
+
+
+class _Devices(msgspec.Struct, frozen=True):
+    results: list[_Result] | None = None
+
+
+class _Allocation(msgspec.Struct, frozen=True):
+    devices: _Devices = _Devices()
+
+
+class _ClaimStatus(msgspec.Struct, frozen=True):
+    allocation: _Allocation | None = None
+
+
+class _ResourceClaim(Object, frozen=True):
+    status: _ClaimStatus = _ClaimStatus()
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: str = ""
+
+
+class _ApiGroup(msgspec.Struct, frozen=True):
+    versions: list[_Version] | None = None
+
+
+Attributes = Mapping[str, str]
+DeviceName = tuple[str, str, str]
+"""driver, pool, device"""
+
+
+def index(slices: Iterable[Slice]) -> dict[DeviceName, Attributes]:
+    """The attributes of all devices. Of a pool only the highest generation counts, and only when it is complete."""
+    pools: dict[tuple[str, str], list[Slice]] = defaultdict(list)
+    for item in slices:
+        pools[item.spec.driver, item.spec.pool.name].append(item)
+    found: dict[DeviceName, Attributes] = {}
+    for (driver, pool), members in pools.items():
+        generation = max(member.spec.pool.generation for member in members)
+        current = [member for member in members if member.spec.pool.generation == generation]
+        if len(current) < current[0].spec.pool.slices:
+            continue
+        for member in current:
+            for device in member.spec.devices or ():
+                found[driver, pool, device.name] = _attributes(driver, device)
+    return found
+
+
+def _attributes(driver: str, device: _Device) -> Attributes:
+    """By their names; one of the driver's own domain also without it."""
+    told = device.attributes or (device.basic.attributes if device.basic else None) or {}
+    found = {name: value.text() for name, value in told.items()}
+    return {**{name.removeprefix(f"{driver}/"): value for name, value in found.items()}, **found}
+
+
+def names_of(device: DraDevice, rule: DraRule, attributes: Attributes) -> dict[str, str] | None:
+    """Names by which a collector knows the device; None for what is no device, such as a channel."""
+    if any(re.fullmatch(pattern, device.device) for pattern in rule.skip):
+        return None
+    told = {fact: attributes[name] for name, fact in rule.attributes.items() if attributes.get(name)}
+    if told:
+        return told
+    for pattern in rule.names:
+        match = re.fullmatch(pattern, device.device)
+        if match is not None:
+            return {name: value for name, value in match.groupdict().items() if value is not None}
+    return {}
+
+
+class DraSource:
+    """Claims of containers that hold devices of DRA. Watches slices only while some container does."""
+
+    name: SourceName = "dra"
+
+    def __init__(
+        self,
+        held: Callable[[], Sequence[Held]],
+        rules: Mapping[str, tuple[str, DraRule]],
+        slices: Callable[[], Iterable[Slice]],
+        admin: Callable[[DraDevice], bool],
+        status: Callable[[], Status],
+    ) -> None:
+        """``rules``: driver → vendor and rule. ``admin``: whether a claim has administrative access, as monitors'."""
+        self._held, self._rules, self._slices, self._admin, self._told = held, rules, slices, admin, status
+
+    @property
+    def status(self) -> Status:
+        return self._told()
+
+    def claims(self) -> Sequence[Claim]:
+        holders = [holder for holder in self._held() if holder.dra]
+        if not holders:
+            return ()
+        found = index(self._slices())
+        return [claim for holder in holders for claim in self._of(holder, found)]
+
+    def _of(self, holder: Held, found: Mapping[DeviceName, Attributes]) -> Iterator[Claim]:
+        for device in holder.dra:
+            vendor, rule = self._rules.get(device.driver, ("", None))
+            if rule is None or self._admin(device):
+                continue
+            names = names_of(device, rule, found.get((device.driver, device.pool, device.device), {}))
+            if names is None:
+                continue
+            yield Claim(
+                source="dra",
+                resource=device.driver,
+                device_id=device.device,
+                names=names,
+                vendor=vendor,
+                share=device.share,
+                namespace=holder.namespace,
+                pod=holder.pod,
+                container=holder.container,
+                raw={
+                    "dra_claim_name": device.claim_name,
+                    "dra_claim_namespace": device.claim_namespace,
+                    "dra_driver_name": device.driver,
+                    "dra_pool_name": device.pool,
+                    "dra_device_name": device.device,
+                },
+            )
+
+
+class AdminClaims:
+    """Which claims have administrative access. Asked once for each; until it is known a claim counts as ordinary."""
+
+    def __init__(self, api: Api, version: Callable[[], str]) -> None:
+        self._api, self._version = api, version
+        self._known: dict[tuple[str, str], frozenset[DeviceName]] = {}
+        self._wanted: set[tuple[str, str]] = set()
+
+    def __call__(self, device: DraDevice) -> bool:
+        name = (device.claim_namespace, device.claim_name)
+        if name not in self._known:
+            if len(self._wanted) < MAX_CLAIMS:
+                self._wanted.add(name)
+            return False
+        return (device.driver, device.pool, device.device) in self._known[name]
+
+    async def learn(self) -> bool:
+        """Ask for claims that are not known yet. Returns whether any has administrative access."""
+        news = False
+        if len(self._known) > MAX_CLAIMS:
+            self._known.clear()
+        for namespace, name in list(self._wanted):
+            path = f"{GROUP}/{self._version()}/namespaces/{namespace}/resourceclaims/{name}"
+            try:
+                claim = msgspec.json.decode(await self._api.get(path, {}), type=_ResourceClaim)
+            except (ApiError, Expired, msgspec.MsgspecError):
+                # Without the permission monitors with such claims are named in the configuration (own_pods).
+                self._wanted.clear()
+                return news
+            self._wanted.discard((namespace, name))
+            allocation = claim.status.allocation or _Allocation()
+            found = frozenset((r.driver, r.pool, r.device) for r in allocation.devices.results or () if r.admin)
+            self._known[namespace, name] = found
+            news = news or bool(found)
+        return news
+
+
+async def served_version(api: Api) -> str:
+    """The best version of resource.k8s.io that the server has; empty if it has none. Raises ApiError."""
+    try:
+        found = msgspec.json.decode(await api.get(GROUP, {}), type=_ApiGroup)
+    except (Expired, msgspec.MsgspecError) as error:
+        raise ApiError("answer", f"{GROUP}: {error}") from error
+    served = {item.version for item in found.versions or ()}
+    return next((version for version in VERSIONS if version in served), "")
+
+
+def slice_watch(
+    api: Api, version: str, node: str, *, changed: Callable[[], None], failed: Callable[[str], None]
+) -> Watch[Slice]:
+    """The node's ResourceSlices."""
+    path = f"{GROUP}/{version}/resourceslices"
+    return Watch(api, path, {"fieldSelector": f"spec.nodeName={node}"}, Slice, changed=changed, failed=failed)

@@ -1,0 +1,140 @@
+"""Processes that use a device → the pods, batch jobs or services that they belong to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from exporter.attribution import cgroups
+from exporter.attribution.cgroups import Group
+from exporter.attribution.claims import Claim, Pod, Pods, SourceName, Status
+
+MAX_CACHED: Final = 8192
+MAX_ENVIRON: Final = 256 * 1024
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A process on a device, as its collector tells it."""
+
+    vendor: str
+    uuid: str
+    partition: str
+    pid: int
+    memory: int | None = None
+    """Bytes of the device's memory; None: not told."""
+
+
+class _Known(msgspec.Struct, frozen=True):
+    started: str
+    group: Group
+    job: str
+    """Slurm's job id, where the group does not tell it."""
+
+
+class ProcessSource:
+    """Claims of processes. Looks into the host's /proc, in a thread of the caller's choice: ``refresh`` blocks."""
+
+    name: SourceName = "processes"
+
+    def __init__(self, proc: str, running: Callable[[], Sequence[Running]], pods: Callable[[], Pods]) -> None:
+        self._proc, self._running, self._pods = proc, running, pods
+        self._known: dict[int, _Known] = {}
+        self._status = Status(up=True)
+
+    @property
+    def status(self) -> Status:
+        return self._status
+
+    def refresh(self) -> None:
+        """Look at the processes that are new. A pid is used again: the start time tells."""
+        wanted = {process.pid for process in self._running()}
+        known: dict[int, _Known] = {}
+        hidden = 0
+        for pid in sorted(wanted)[:MAX_CACHED]:
+            found = cgroups.of_process(self._proc, pid)
+            if found is None:
+                hidden += 1
+                continue
+            group, started = found
+            kept = self._known.get(pid)
+            job = kept.job if kept and kept.started == started else _slurm_job(self._proc, pid, group)
+            known[pid] = _Known(started, group, job)
+        self._known = known
+        if wanted and hidden == len(wanted):
+            hint = "no process of the devices is to be seen: the host's pid namespace (hostPID) is needed"
+            self._status = Status(up=False, last_success=self._status.last_success, hint=hint)
+        else:
+            self._status = Status(up=True, last_success=time.time())
+
+    def claims(self) -> Sequence[Claim]:
+        found: dict[Claim, None] = {}
+        for process, claim in self._owned():
+            found[msgspec.structs.replace(claim, names={"uuid": process.uuid, "partition": process.partition})] = None
+        return list(found)
+
+    def memory(self) -> Mapping[tuple[str, str, str, str, str], int]:
+        """(uuid, partition, namespace, pod, container) → bytes in use by its processes, where all of them tell."""
+        found: dict[tuple[str, str, str, str, str], int | None] = {}
+        for process, claim in self._owned():
+            if not claim.pod:
+                continue
+            key = (process.uuid, process.partition, claim.namespace, claim.pod, claim.container)
+            before = found.get(key, 0)
+            found[key] = None if before is None or process.memory is None else before + process.memory
+        return {key: value for key, value in found.items() if value is not None}
+
+    def _owned(self) -> Iterator[tuple[Running, Claim]]:
+        pods = self._pods()
+        by_uid = {uid: pod for pod in pods.values() for uid in (pod.uid, pod.other_uid) if uid}
+        by_container = {identity: pod for pod in pods.values() for identity in pod.containers}
+        for process in self._running():
+            known = self._known.get(process.pid)
+            if known is None:
+                continue
+            claim = _claim(known, by_uid, by_container)
+            if claim is not None:
+                yield process, claim
+
+
+def _claim(known: _Known, by_uid: Mapping[str, Pod], by_container: Mapping[str, Pod]) -> Claim | None:
+    group = known.group
+    pod = (
+        by_uid.get(group.pod_uid) or by_uid.get(group.pod_uid.replace("-", "")) or by_container.get(group.container_id)
+    )
+    job = group.slurm_job or known.job
+    if pod is not None:
+        container = pod.containers.get(group.container_id, "")
+        return Claim(
+            source="processes",
+            namespace=pod.namespace,
+            pod=pod.name,
+            pod_uid=pod.uid,
+            container=container,
+            job_name=job,
+            job_kind="SlurmJob" if job else "",
+        )
+    if job:
+        return Claim(source="processes", job_name=job, job_kind="SlurmJob")
+    if group.unit:
+        return Claim(source="processes", job_name=group.unit, job_kind="Service")
+    return None
+
+
+def _slurm_job(proc: str, pid: int, group: Group) -> str:
+    """The job id of a process whose group carries a SLUID only: from its environment, where that may be read."""
+    if not group.sluid:
+        return ""
+    try:
+        with (Path(proc) / str(pid) / "environ").open("rb") as file:
+            environ = file.read(MAX_ENVIRON)
+    except OSError:
+        return group.sluid
+    for entry in environ.split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name == b"SLURM_JOB_ID" and value.isdigit():
+            return value.decode()
+    return group.sluid

@@ -1,0 +1,167 @@
+"""Runs the sources of attribution and joins them with devices, beside collection and never in its way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Final
+
+from exporter.attribution.claims import Claim, SourceName, Status
+from exporter.attribution.identity import identifier
+from exporter.attribution.join import Joined, join
+from exporter.attribution.match import VendorDevices
+from exporter.attribution.processes import ProcessSource, Running
+from exporter.attribution.setup import Parts, build
+from exporter.catalogue import Catalogue
+from exporter.config import Config
+from exporter.model import Attributed, Snapshot
+from exporter.selfmetrics import SelfMetrics
+
+log = logging.getLogger(__name__)
+
+REFRESH: Final = 10.0
+"""Seconds between two looks at the processes of the devices."""
+
+
+class Attribution:
+    """All sources of one configuration. ``changed`` is called when a publication would look different."""
+
+    def __init__(
+        self,
+        config: Config,
+        catalogues: Mapping[str, Catalogue],
+        metrics: SelfMetrics,
+        changed: Callable[[], None],
+    ) -> None:
+        self._metrics, self._changed = metrics, changed
+        self._catalogues = {catalogue.collector.vendor: catalogue for catalogue in catalogues.values()}
+        self._running: tuple[Running, ...] = ()
+        self._parts: Parts = build(
+            config,
+            list(catalogues.values()),
+            changed=self._dirty_now,
+            failed=lambda source, kind: metrics.attribution_errors.labels(source, kind).inc(),
+            running=lambda: self._running,
+        )
+        self._identify = identifier(config.attribution, self._parts.namespaces)
+        self._devices: tuple[VendorDevices, ...] = ()
+        self._joined: Joined | None = None
+        self._attributed: Attributed | None = None
+        self._is_dirty = True
+        self._tasks: list[asyncio.Task[None]] = []
+        self._warned: dict[str, str] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any source: without one nothing is said about who works on a device."""
+        return bool(self._parts.sources)
+
+    @property
+    def joined(self) -> Joined | None:
+        """The newest result, for the doctor."""
+        return self._joined
+
+    def statuses(self) -> dict[SourceName, Status]:
+        """How each source is."""
+        found = {source.name: source.status for source in self._parts.sources}
+        return {**found, **({"pods": self._parts.pods_status()} if self._parts.pods_status is not None else {})}
+
+    def start(self) -> None:
+        work: list[Coroutine[None, None, None]] = [task() for task in self._parts.tasks]
+        processes = next((s for s in self._parts.sources if isinstance(s, ProcessSource)), None)
+        if processes is not None:
+            work.append(self._refresh(processes))
+        self._tasks = [asyncio.create_task(each) for each in work]
+        for task in self._tasks:
+            task.add_done_callback(_ended)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._parts.close()
+
+    def attributed(self, snapshots: Sequence[Snapshot]) -> Attributed | None:
+        """Who works on the devices of these snapshots; None without any source."""
+        if not self.active:
+            return None
+        devices = tuple(self._vendor(snapshot) for snapshot in snapshots)
+        self._running = tuple(process for snapshot in snapshots for process in _running(snapshot))
+        if devices != self._devices or self._is_dirty or self._attributed is None:
+            self._devices, self._is_dirty = devices, False
+            self._join()
+        self._show()
+        return self._attributed
+
+    def _vendor(self, snapshot: Snapshot) -> VendorDevices:
+        table = self._catalogues[snapshot.vendor].collector.attribution
+        return VendorDevices(snapshot.vendor, table, snapshot.devices)
+
+    def _join(self) -> None:
+        claims: list[Claim] = []
+        for source in self._parts.sources:
+            claims += source.claims()
+        up = any(source.status.up for source in self._parts.sources if source.name != "annotations")
+        joined = join(
+            self._devices,
+            claims,
+            self._parts.pods(),
+            self._identify,
+            excluded=self._parts.excluded,
+            reason_if_free="free" if up else "attribution_down",
+        )
+        processes = next((s for s in self._parts.sources if isinstance(s, ProcessSource)), None)
+        memory = processes.memory() if processes is not None else {}
+        before = self._attributed.allocation if self._attributed is not None else None
+        allocation = before if before == joined.allocation and before is not None else joined.allocation
+        self._joined = joined
+        self._attributed = Attributed(allocation, memory)
+
+    def _show(self) -> None:
+        metrics, joined = self._metrics, self._joined
+        for name, status in self.statuses().items():
+            metrics.attribution_up.labels(name).set(int(status.up))
+            metrics.attribution_last_success.labels(name).set(status.last_success)
+            if self._warned.get(name, "") != status.hint:
+                self._warned[name] = status.hint
+                if not status.up and status.hint:
+                    log.warning("attribution: %s", status.hint, extra={"source": name})
+        if joined is not None:
+            metrics.set_counts(metrics.unattributed, joined.unattributed)
+            metrics.set_counts(metrics.unmatched, joined.unmatched)
+
+    def _dirty_now(self) -> None:
+        self._is_dirty = True
+        self._changed()
+
+    async def _refresh(self, processes: ProcessSource) -> None:
+        while True:
+            before = processes.claims(), processes.memory()
+            await asyncio.to_thread(processes.refresh)
+            if (processes.claims(), processes.memory()) != before:
+                self._dirty_now()
+            await asyncio.sleep(REFRESH)
+
+
+def _running(snapshot: Snapshot) -> list[Running]:
+    """The processes of a collector's devices, of whichever group tells them."""
+    return [
+        Running(
+            vendor=snapshot.vendor,
+            uuid=snapshot.devices[process.device].uuid,
+            partition=snapshot.devices[process.device].partition,
+            pid=process.pid,
+            memory=process.memory,
+        )
+        for sample in snapshot.groups.values()
+        for process in sample.processes or ()
+    ]
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    """A source that breaks takes its claims along when they are too old; the agent goes on."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error(
+            "a source of attribution broke: this is a fault of the agent, please report it", exc_info=task.exception()
+        )

@@ -1,0 +1,95 @@
+"""Paths of control groups, as kubelets, runtimes and Slurm make them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.attribution.cgroups import Group, of_process, parse, path_of
+
+UID = "11111111-2222-3333-4444-555555555555"
+UNDER = UID.replace("-", "_")
+ID = "0123456789abcdef" * 4
+
+POD = Group(pod_uid=UID, container_id=ID)
+
+
+@pytest.mark.parametrize(
+    ("path", "group"),
+    [
+        (
+            f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UNDER}.slice/cri-containerd-{ID}.scope",
+            POD,
+        ),
+        (f"/kubepods.slice/kubepods-pod{UNDER}.slice/cri-containerd-{ID}.scope", POD),
+        (
+            f"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UNDER}.slice/crio-{ID}.scope/container",
+            POD,
+        ),
+        (f"/kubepods.slice/kubepods-pod{UNDER}.slice/crio-conmon-{ID}.scope", Group(pod_uid=UID)),
+        (f"/kubepods/besteffort/pod{UID}/{ID}", POD),
+        (f"/attr/kubepods/besteffort/pod{UID}/{ID}", POD),
+        (
+            f"/kubepods/besteffort/pod92617437c0ed1afb5e49f4240931da98/{ID}",
+            Group(pod_uid="92617437c0ed1afb5e49f4240931da98", container_id=ID),
+        ),
+        (f"/kubepods/burstable/pod{UID}/crio-{ID}", POD),
+        (f"/kubepods.slice/kubepods-pod{UNDER}.slice/docker-{ID}.scope", POD),
+        (f"/system.slice/containerd.service/kubepods-burstable-pod{UNDER}.slice:cri-containerd:{ID}", POD),
+        (
+            f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UNDER}.slice/cri-containerd-{ID}.scope",
+            POD,
+        ),
+        (f"/docker/{'f' * 64}/kubelet/kubepods/besteffort/pod{UID}/{ID}", POD),
+        (f"/../../../kubepods-pod{UNDER}.slice/cri-containerd-{ID}.scope", POD),
+        (f"/../cri-containerd-{ID}.scope", Group(container_id=ID)),
+        ("/", Group()),
+        (f"/system.slice/docker-{ID}.scope", Group(container_id=ID)),
+        (f"/user.slice/libpod-{ID}.scope/container", Group(container_id=ID)),
+        ("/slurm/uid_1000/job_4711/step_0/task_1", Group(slurm_job="4711", slurm_step="0")),
+        ("/slurm_n1/uid_0/job_1/step_batch", Group(slurm_job="1", slurm_step="batch")),
+        (
+            "/system.slice/slurmstepd.scope/job_4711/step_extern/user/task_0",
+            Group(slurm_job="4711", slurm_step="extern"),
+        ),
+        ("/system.slice/n1_slurmstepd.scope/job_7/step_12/user", Group(slurm_job="7", slurm_step="12")),
+        (
+            "/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0",
+            Group(sluid="sEKNKTV3WPV500", slurm_step="0"),
+        ),
+        ("/user.slice/job_5/step_0", Group()),
+        ("/system.slice/jupyter.service", Group(unit="jupyter.service")),
+    ],
+)
+def test_a_path_tells_pod_container_job_or_unit(path: str, group: Group) -> None:
+    assert parse(path) == group
+
+
+def test_version_1_tells_by_its_controllers_and_not_by_systemd() -> None:
+    text = f"12:pids:/kubepods/pod{UID}/{ID}\n4:memory:/kubepods/pod{UID}/{ID}\n1:name=systemd:/init.scope\n0::/\n"
+    assert parse(path_of(text)) == POD
+
+
+def test_slurm_of_version_1_may_use_one_controller_only() -> None:
+    text = "5:freezer:/slurm_n1/uid_0/job_1/step_batch\n4:memory:/\n1:name=systemd:/system.slice/slurmd.service\n0::/\n"
+    assert parse(path_of(text)).slurm_job == "1"
+
+
+def test_a_process_is_known_by_its_group_and_its_start(tmp_path: Path) -> None:
+    folder = tmp_path / "42"
+    folder.mkdir()
+    (folder / "cgroup").write_text(f"0::/kubepods.slice/kubepods-pod{UNDER}.slice/cri-containerd-{ID}.scope\n")
+    fields = " ".join(str(number) for number in range(3, 53))
+    (folder / "stat").write_text(f"42 (a) b) {fields}\n")
+    assert of_process(str(tmp_path), 42) == (POD, "22")
+    assert of_process(str(tmp_path), 43) is None
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_taken(text: str) -> None:
+    group = parse(path_of(text))
+    assert group.pod_uid in text.replace("_", "-")
+    assert group.container_id in text
