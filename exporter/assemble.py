@@ -198,6 +198,7 @@ def _member(
             environ={"LD_LIBRARY_PATH": search} if libraries else {},
             detect=detect,
             simulated=simulated,
+            bridged=module == BRIDGE,
             expected=settings.expected_devices,
         ),
         view=ViewOptions(

@@ -77,6 +77,11 @@ class Series(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Counts up although the vendor declares a gauge: it may feed a counter."""
     survives: bool = False
     """Told by the kernel or by events, and so of a lost device, too."""
+    fault: str = ""
+    """Its value is the vendor's code of the device's last fault; this is how the fault table writes it (``x:{value}``).
+
+    Of the vendor's exporter that is all that tells faults: one is counted when the value changes.
+    """
     own: bool = False
     """The vendor's exporter has no such series: the name is ours."""
 

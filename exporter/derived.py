@@ -36,6 +36,7 @@ class Book:
         self.energy = EnergyMeter()
         self.allocated = AllocatedTime()
         self._last_sample: dict[tuple[str, Owner], float] = {}
+        self._last_codes: dict[tuple[Owner, str], Number] = {}
         self.configure(fault_hold, device_classes)
 
     def configure(self, fault_hold: float, device_classes: Sequence[DeviceClass]) -> None:
@@ -51,6 +52,28 @@ class Book:
             device = devices[fault.device]
             owner = (catalogue.collector.vendor, device.uuid, device.partition)
             self.faults.record(owner, fault.code, fault.timestamp, catalogue.faults, now=now, monotonic=monotonic)
+
+    def observe(self, catalogue: Catalogue, snapshot: Snapshot, *, now: float, monotonic: float) -> None:
+        """Count faults of a vendor's exporter, which shows the last one's code and no events.
+
+        What stood there when it was first seen may be old: it is no event.
+        """
+        for sample in snapshot.groups.values():
+            for key, value in zip(sample.layout, sample.values, strict=True):
+                series = catalogue.series.get(key.series)
+                if series is None or not series.fault or key.device < 0:
+                    continue
+                device = snapshot.devices[key.device]
+                owner = (snapshot.vendor, device.uuid, device.partition)
+                before = self._last_codes.get((owner, key.series))
+                self._last_codes[owner, key.series] = value
+                if before is not None and value not in (before, 0):
+                    code = series.fault.format(value=int(value))
+                    self.faults.record(owner, code, now, catalogue.faults, now=now, monotonic=monotonic)
+
+    def tells_faults(self, snapshot: Snapshot, owner: Owner) -> bool:
+        """Whether faults of a device would be seen: a zero means nothing without that."""
+        return not snapshot.bridged or any(known == owner for known, _ in self._last_codes)
 
     def sampled(self, collector: str, owner: Owner, taken_at: float) -> None:
         """Remember the newest sample of a device."""
@@ -112,12 +135,13 @@ def derive(
             book.sampled(snapshot.collector, owner, taken_at)
         if (last := book.last_sample(snapshot.collector, owner)) is not None:
             rows.add("accel_sample_timestamp_seconds", device, last, (("collector", snapshot.collector),))
-        if view.catalogue.faults:
+        if view.catalogue.faults and book.tells_faults(snapshot, owner):
             _fault_rows(rows, device, owner, book)
         if not device.partition:
             for state in HEALTH_STATES:
                 rows.add("accel_health_state", device, int(state == health[device.uuid]), (("state", state),))
-            if view.catalogue.faults and device.uuid not in told_action:
+            tells = view.catalogue.faults and book.tells_faults(snapshot, owner)
+            if tells and device.uuid not in told_action:
                 wanted = {m.action for m in book.faults.active(snapshot.vendor, device.uuid, monotonic)} - {"none"}
                 # Of a device that is lost, silent or ailing nobody knows that it needs nothing.
                 if wanted or health[device.uuid] == "healthy":

@@ -120,7 +120,7 @@ def _missing(count: int | None, runner: Runner) -> list[Finding]:
     troubles = {f"{error.kind}: {error.detail}" for sample in snapshot.groups.values() for error in sample.errors}
     findings += [Finding("note", trouble) for trouble in sorted(troubles)[:20]]
     findings += [
-        Finding("problem", f"device {snapshot.devices[lost].index} ({snapshot.devices[lost].uuid}) does not answer")
+        Finding("problem", f"device {snapshot.devices[lost].index or '?'} ({snapshot.devices[lost].uuid}) does not answer")
         for lost in sorted(snapshot.lost)
     ]
     return findings

@@ -68,6 +68,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     """Which of the vendor's own ways to read is in use, where there are several."""
     simulated: bool = False
+    bridged: bool = False
+    """Read from the vendor's own exporter."""
 
 
 class SeriesId(msgspec.Struct, frozen=True, gc=False):

@@ -70,6 +70,8 @@ class Publisher:
             blocks, plan, repeated = status.view.update(snapshot, allocation, before.series, monotonic)
             duplicates += repeated + _merge(merged, blocks)
             if status.view.options.common:
+                if snapshot.bridged:
+                    self._book.observe(status.view.catalogue, snapshot, now=now, monotonic=monotonic)
                 derived = derive(
                     status.view,
                     snapshot,

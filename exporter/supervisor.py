@@ -65,6 +65,7 @@ class CollectorSpec(msgspec.Struct, frozen=True, kw_only=True):
     detect: bool = True
     """Start a worker only where there are signs of the vendor."""
     simulated: bool = False
+    bridged: bool = False
     expected: int | None = None
 
 
@@ -104,13 +105,14 @@ class Bus:
         self._sys_path, self._max_age = sys_path, max_age
         self._looked_at = float("-inf")
         self._found: list[PciDevice] | None = None
+        self._looking = asyncio.Lock()
 
     async def devices(self) -> list[PciDevice] | None:
-        now = time.monotonic()
-        if now - self._looked_at > self._max_age:
-            self._looked_at = now
-            self._found = await asyncio.to_thread(pci_devices, self._sys_path)
-        return self._found
+        async with self._looking:
+            if time.monotonic() - self._looked_at > self._max_age:
+                self._found = await asyncio.to_thread(pci_devices, self._sys_path)
+                self._looked_at = time.monotonic()
+            return self._found
 
 
 class Runner:
@@ -290,6 +292,7 @@ class Runner:
             groups={},
             source=reply.source,
             simulated=self.spec.simulated,
+            bridged=self.spec.bridged,
         )
         for group in groups:
             snapshot, _ = await self._read(worker, group, snapshot)

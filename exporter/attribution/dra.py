@@ -11,7 +11,7 @@ import msgspec
 
 from exporter.attribution.api import Api, ApiError, Expired
 from exporter.attribution.claims import Claim, SourceName, Status
-from exporter.attribution.podresources import DraDevice, Held
+from exporter.attribution.held import DraDevice, Held
 from exporter.attribution.watch import Object, Watch
 from exporter.catalogue import DraRule
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from collectors.base import Device, Fault
 from exporter.derived import Book
 from exporter.model import Attributed, Number, Snapshot, Workload
@@ -195,6 +197,27 @@ def test_a_fault_is_counted_dated_classified_and_held_against_the_device() -> No
     later = bench.publish(one(("acme_load_percent", 0, 50), at=701.0), at=701.0)
     assert health(later) == {"0": "healthy"}
     assert of(later, "accel_fault_code_total") == {labels: 2}
+
+
+def bridged(code: int, at: float) -> Snapshot:
+    return msgspec.structs.replace(one(("acme_last_fault", 0, code), at=at), bridged=True)
+
+
+def test_through_the_vendors_exporter_a_fault_is_counted_when_the_last_code_changes() -> None:
+    bench = Bench()
+    assert list(of(bench.publish(bridged(3, 100.0)), "accel_faults_total").values()) == [0]
+    found = bench.publish(bridged(7, 105.0), at=105.0)
+    assert list(of(found, "accel_faults_total").values()) == [1]
+    [(labels, when)] = of(found, "accel_fault_last_timestamp_seconds").items()
+    assert 'code="acme:7",class="compute",severity="fatal"' in labels
+    assert when == 1_000_105.0
+    assert list(of(bench.publish(bridged(7, 110.0), at=110.0), "accel_faults_total").values()) == [1]
+
+
+def test_a_vendors_exporter_that_tells_no_faults_gives_no_zero() -> None:
+    found = Bench().publish(msgspec.structs.replace(one(("acme_power_mw", 0, 5)), bridged=True))
+    assert not of(found, "accel_faults_total")
+    assert not of(found, "accel_recovery_action")
 
 
 def test_codes_beyond_the_bound_are_counted_as_other() -> None:
