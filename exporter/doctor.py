@@ -43,23 +43,26 @@ class VendorReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def doctor(program: Program, output: Literal["text", "json"]) -> int:
     """Print a report. Exit code 1 if anything of a vendor that is here keeps it from being read."""
-    reports = asyncio.run(examine(program))
+    reports, attribution = asyncio.run(examine(program))
     if output == "json":
-        json.dump({"node": program.config.node, "collectors": msgspec.to_builtins(reports)}, sys.stdout, indent=1)
+        found = {"collectors": msgspec.to_builtins(reports), "attribution": msgspec.to_builtins(attribution)}
+        json.dump({"node": program.config.node, **found}, sys.stdout, indent=1)
         print()
     else:
-        print(_text(program, reports))
-    return int(any(finding.verdict == "problem" for report in reports for finding in report.findings))
+        print(_text(program, reports, attribution))
+    findings = [*attribution, *(finding for report in reports for finding in report.findings)]
+    return int(any(finding.verdict == "problem" for finding in findings))
 
 
-async def examine(program: Program) -> list[VendorReport]:
-    """Look at the host, then let each collector try."""
+async def examine(program: Program) -> tuple[list[VendorReport], list[Finding]]:
+    """Look at the host, then let each collector try and each source of attribution answer."""
     paths = program.config.paths.host
     bus = await asyncio.to_thread(pci_devices, paths.sys)
     longest = timing(program.config).startup_deadline
     try:
         async with asyncio.timeout(longest):
-            agent = (await reach(program, 0.0, SelfMetrics())).agent
+            # Time for the sources of attribution to answer once.
+            agent = (await reach(program, 1.0, SelfMetrics())).agent
     except TimeoutError:
         agent = Agent(program.config, (), SelfMetrics())
     runners = {runner.spec.name: runner for runner in agent.runners}
@@ -68,7 +71,34 @@ async def examine(program: Program) -> list[VendorReport]:
         found = list(signs(catalogue.collector.detect, paths, bus))
         count = present(catalogue.collector.detect, bus)
         reports.append(_report(name, catalogue, paths, found, count, runners.get(name), simulated=program.simulated))
-    return reports
+    return reports, _attribution(agent)
+
+
+def _attribution(agent: Agent) -> list[Finding]:
+    """How the sources are, which ids no collector knows, and which devices nobody holds."""
+    if not agent.attribution.active:
+        advice = "mount the kubelet's pod-resources directory, or set attribution in the configuration"
+        return [Finding("note", "there is no source that tells who works on a device", advice)]
+    findings = [
+        Finding("ok", f"{name} answers") if status.up else Finding("problem", f"{name} does not answer", status.hint)
+        for name, status in agent.attribution.statuses().items()
+    ]
+    joined = agent.attribution.joined
+    if joined is not None:
+        findings += [
+            Finding(
+                "problem",
+                f"{count} ids of {resource} match no device",
+                "the device plugin names devices in a way that the vendor's table lacks: please report an id",
+            )
+            for resource, count in sorted(joined.unmatched.items())
+        ]
+        findings += [
+            Finding("note", f"{count} devices or parts have no workload ({reason})")
+            for reason, count in joined.unattributed.items()
+            if count
+        ]
+    return findings
 
 
 def _report(
@@ -96,7 +126,7 @@ def _report(
     elif runner.state == "running":
         findings.append(Finding("ok", f"the collector runs and reads {devices} devices and parts"))
         findings += _missing(count, runner)
-    elif found:
+    elif found or not runner.spec.detect:
         findings.append(Finding("problem", f"the collector is in the state {runner.state}", runner.hint))
     return VendorReport(
         collector=name, title=catalogue.collector.title, state=state, devices=devices, findings=tuple(findings)
@@ -120,8 +150,8 @@ def _missing(count: int | None, runner: Runner) -> list[Finding]:
     troubles = {f"{error.kind}: {error.detail}" for sample in snapshot.groups.values() for error in sample.errors}
     findings += [Finding("note", trouble) for trouble in sorted(troubles)[:20]]
     findings += [
-        Finding("problem", f"device {snapshot.devices[lost].index or '?'} ({snapshot.devices[lost].uuid}) does not answer")
-        for lost in sorted(snapshot.lost)
+        Finding("problem", f"device {device.index or '?'} ({device.uuid}) does not answer")
+        for device in (snapshot.devices[lost] for lost in sorted(snapshot.lost))
     ]
     return findings
 
@@ -140,15 +170,22 @@ def _check(check: DoctorCheck, paths: HostPaths) -> Finding:
     return Finding("ok", f"{pattern}: {check.why}")
 
 
-def _text(program: Program, reports: Sequence[VendorReport]) -> str:
+def _text(program: Program, reports: Sequence[VendorReport], attribution: Sequence[Finding]) -> str:
     lines = [f"node {program.config.node}", ""]
     for report in reports:
         lines.append(f"{report.title} ({report.collector}): {report.state}, {report.devices} devices and parts")
-        for finding in report.findings:
-            lines.append(f"  {MARKS[finding.verdict]}  {finding.what}")
-            if finding.advice and finding.verdict != "ok":
-                lines.append(f"        → {finding.advice}")
-        lines.append("")
-    problems = sum(finding.verdict == "problem" for report in reports for finding in report.findings)
+        lines += _lines(report.findings)
+    lines += ["Attribution", *_lines(attribution)]
+    findings = [*attribution, *(finding for report in reports for finding in report.findings)]
+    problems = sum(finding.verdict == "problem" for finding in findings)
     lines.append(f"{problems} problems" if problems != 1 else "1 problem")
     return "\n".join(lines)
+
+
+def _lines(findings: Sequence[Finding]) -> list[str]:
+    lines = []
+    for finding in findings:
+        lines.append(f"  {MARKS[finding.verdict]}  {finding.what}")
+        if finding.advice and finding.verdict != "ok":
+            lines.append(f"        → {finding.advice}")
+    return [*lines, ""]

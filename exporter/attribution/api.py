@@ -8,7 +8,7 @@ import os
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,10 @@ BACKOFF_FIRST: Final = 0.8
 BACKOFF_MOST: Final = 30.0
 HEALTHY_AFTER: Final = 120.0
 """Seconds without trouble after which the pauses begin small again."""
+REFUSAL: Final = 10.0
+"""Seconds in which the text of a refusal must have come; a watch may be silent for much longer."""
+CONNECTIONS: Final = 8
+"""At one server: three watches, and what is asked beside them."""
 
 
 class ApiError(Exception):
@@ -47,12 +51,13 @@ def service_address(environ: Mapping[str, str] = os.environ) -> str:
 
 
 class Api:
-    """One server. Certificates are read once, the token at each request, for it is rotated."""
+    """One server. The token is read at each request, for it is rotated; certificates when they do not fit any more."""
 
     def __init__(self, url: str, token_file: str, ca_file: str, *, verify: bool = True) -> None:
         self.url = url.rstrip("/")
         self._token_file, self._ca_file, self._verify = token_file, ca_file, verify
         self._session: aiohttp.ClientSession | None = None
+        self._tls: ssl.SSLContext | None = None
 
     async def close(self) -> None:
         if self._session is not None:
@@ -72,11 +77,16 @@ class Api:
             return b"".join(parts)
 
     async def lines(
-        self, path: str, query: Mapping[str, str], *, idle: float, accept: str = ""
+        self, path: str, query: Mapping[str, str], *, idle: float, opened: Callable[[], None], accept: str = ""
     ) -> AsyncIterator[bytes]:
-        """The lines of a stream, until it ends or nothing comes for ``idle`` seconds. Raises ApiError and Expired."""
+        """The lines of a stream, until it ends or nothing comes for ``idle`` seconds. Raises ApiError and Expired.
+
+        ``opened`` is called when the server has agreed: the first line may be minutes away. What follows the last end
+        of a line is half an object, and dropped.
+        """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=idle)
         async with self._open(path, query, timeout, accept) as response:
+            opened()
             rest = b""
             async for part in response.content.iter_any():
                 pieces = (rest + part).split(b"\n")
@@ -95,29 +105,44 @@ class Api:
         token = await asyncio.to_thread(self._token)
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        if self._session is None:
-            connector = aiohttp.TCPConnector(ssl=await asyncio.to_thread(self._tls), limit=4)
-            self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         try:
-            async with self._session.get(
+            session = self._session or await self._begin()
+            async with session.get(
                 self.url + path, params=query, headers=headers, timeout=limits, allow_redirects=False
             ) as response:
                 await _check(response, path)
                 yield response
         except TimeoutError as error:
             raise ApiError("timeout", f"{self.url}{path}: no answer in time") from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            await asyncio.to_thread(self._trust_anew)
+            hint = f"{self.url}{path}: {error}; is its certificate from the authority of the configured file?"
+            raise ApiError("certificate", hint) from error
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
             raise ApiError("connection", f"{self.url}{path}: {error}") from error
 
     def _token(self) -> str:
+        """Empty without a file. Raises ApiError for a file that holds no token."""
         try:
-            return Path(self._token_file).read_text().strip() if self._token_file else ""
+            token = Path(self._token_file).read_text().strip() if self._token_file else ""
         except (OSError, UnicodeDecodeError):
             return ""
+        if not all("!" <= character <= "~" for character in token):
+            raise ApiError("unauthorized", f"{self._token_file}: what stands there is no token")
+        return token
 
-    def _tls(self) -> ssl.SSLContext | bool:
+    async def _begin(self) -> aiohttp.ClientSession:
+        """The session; several requests may be the first at once."""
+        tls = await asyncio.to_thread(self._context)
+        if self._session is None:
+            self._tls = tls
+            connector = aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=CONNECTIONS)
+            self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+        return self._session
+
+    def _context(self) -> ssl.SSLContext | None:
         if not self.url.startswith("https://"):
-            return True
+            return None
         if not self._verify:
             context = ssl.create_default_context()
             context.check_hostname = False
@@ -127,14 +152,20 @@ class Api:
             cafile=self._ca_file if self._ca_file and Path(self._ca_file).exists() else None
         )
 
+    def _trust_anew(self) -> None:
+        """The cluster's authority may have been renewed; what was trusted stays so. Raises OSError, of which SSLError."""
+        if self._tls is not None and self._ca_file and Path(self._ca_file).exists():
+            self._tls.load_verify_locations(cafile=self._ca_file)
+
 
 async def _check(response: aiohttp.ClientResponse, path: str) -> None:
     status = response.status
     if status == 200:
         return
-    reason = (await response.content.read(2048)).decode("utf-8", "replace")
     if status == 410:
         raise Expired
+    async with asyncio.timeout(REFUSAL):
+        reason = (await response.content.read(2048)).decode("utf-8", "replace")
     pause = _retry_after(response.headers.get("Retry-After", ""))
     match status:
         case 401:
@@ -142,6 +173,8 @@ async def _check(response: aiohttp.ClientResponse, path: str) -> None:
         case 403:
             hint = f"{path}: forbidden; grant the service account what the chart's ClusterRole grants"
             raise ApiError("forbidden", hint, pause=60.0)
+        case 404:
+            raise ApiError("not_found", f"{path}: HTTP 404: {reason[:200]}", pause=pause)
         case 429 | 500 | 502 | 503 | 504:
             kind = "too_many_requests" if status == 429 else "server"
             raise ApiError(kind, f"{path}: HTTP {status}: {reason[:200]}", pause=pause)
@@ -151,10 +184,13 @@ async def _check(response: aiohttp.ClientResponse, path: str) -> None:
 def _retry_after(value: str) -> float | None:
     """Seconds that a Retry-After header asks for, at most five minutes."""
     try:
-        return min(300.0, max(0.0, float(value)))
+        seconds = float(value)
     except ValueError:
         moment = email.utils.parsedate_tz(value)
-        return None if moment is None else min(300.0, max(0.0, email.utils.mktime_tz(moment) - time.time()))
+        if moment is None:
+            return None
+        seconds = email.utils.mktime_tz(moment) - time.time()
+    return min(300.0, max(0.0, seconds)) if seconds == seconds else None
 
 
 class Backoff:
@@ -165,11 +201,11 @@ class Backoff:
         self._last = float("-inf")
 
     def pause(self, asked: float | None) -> float:
-        """Seconds to wait after one more trouble; not less than the server asked for."""
+        """Seconds to wait after one more trouble: what the server asked for, if it did, and some more."""
         now = time.monotonic()
         if now - self._last > HEALTHY_AFTER:
             self._next = BACKOFF_FIRST
         self._last = now
         drawn = random.uniform(0, self._next)
         self._next = min(BACKOFF_MOST, self._next * 2)
-        return max(drawn, asked or 0.0)
+        return drawn + (asked or 0.0)

@@ -98,16 +98,13 @@ class PodResources:
         self._changed()
 
     def _trouble(self, error: RpcError | Unreadable) -> None:
-        hint = kind = "unreadable"
+        self._failed("unreadable" if isinstance(error, Unreadable) else error.code.lower())
         if isinstance(error, Unreadable):
             hint = f"the kubelet's answer is not understood: {error}"
         elif error.absent:
-            kind = error.code.lower()
             hint = f"no kubelet listens at {self._socket}: mount its directory, or set pod_resources_socket"
         else:
-            kind = error.code.lower()
             hint = f"{_HINTS.get(error.code, 'the kubelet does not answer')} ({error.detail})"
-        self._failed(kind)
         self._status = Status(up=False, last_success=self._status.last_success, hint=hint)
 
 
