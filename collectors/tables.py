@@ -80,6 +80,8 @@ class Bridge(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = "{partition_profile}/{partition_id}"
     uncut: tuple[str, ...] = ()
     own_of_parts: tuple[Literal["uuid", "index"], ...] = ()
+    parts_per_device: tuple[str, ...] = ()
+    uuid: str = ""
     sentinels: tuple[float, ...] = ()
 
 

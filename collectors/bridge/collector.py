@@ -138,8 +138,11 @@ class BridgeCollector:
         )
 
 
-def open_bridge(settings: Settings) -> BridgeCollector:
-    """Check the options. Raises Unavailable that names the wrong one."""
+def open_bridge(settings: Settings, make_reader: Callable[..., Reader] = Reader) -> BridgeCollector:
+    """Check the options. Raises Unavailable that names the wrong one.
+
+    ``make_reader``: what makes a Reader that knows more of a vendor's page than its table says.
+    """
     try:
         tables = msgspec.convert(settings.options, Tables)
         options = msgspec.convert(settings.options, BridgeOptions)
@@ -155,7 +158,7 @@ def open_bridge(settings: Settings) -> BridgeCollector:
             bearer_token_file=options.bearer_token_file,
             ca_file=options.ca_file,
         )
-        reader = Reader(
+        reader = make_reader(
             tables,
             tables.bridge,
             settings.wanted,

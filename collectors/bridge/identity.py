@@ -58,17 +58,21 @@ class Spellings:
     def __init__(self, bridge: Bridge, identity: tuple[str, ...]) -> None:
         self._by_field: Mapping[str, tuple[str, ...]] = {field: getattr(bridge.labels, field) for field in _FIELDS}
         self._parting = frozenset(bridge.labels.partition_profile + bridge.labels.partition_id)
-        self._template = _checked(bridge.partition)
+        self._template = _checked("partition", bridge.partition)
         self._uncut = frozenset(bridge.uncut)
         self._own_of_parts = bridge.own_of_parts
+        self._counts = bridge.parts_per_device
+        self._nodes = bridge.labels.node
+        self._uuid = _checked("uuid", bridge.uuid, "node")
         named = {spelling for spellings in self._by_field.values() for spelling in spellings}
         self.names: frozenset[str] = frozenset(named | set(identity) | set(bridge.labels.node))
         """All labels that name a device or its node, in every spelling."""
 
-    def read(self, labels: Labels) -> Named:
+    def read(self, labels: Labels, declared: tuple[str, ...] = ()) -> Named:
+        """``declared``: labels that stand on the series anyway, and so not once more among those of the device."""
         values = {name: value for name, value in labels if not _is_placeholder(value)}
         facts = {field: _first(values, spellings) for field, spellings in self._by_field.items()}
-        raw = tuple(pair for pair in labels if pair[0] in self.names)
+        raw = tuple(pair for pair in labels if pair[0] in self.names and pair[0] not in declared)
         uncut = facts["partition_profile"] in self._uncut
         partition = "" if uncut else self._partition(facts)
         own = dict.fromkeys(self._own_of_parts, "")
@@ -85,18 +89,38 @@ class Spellings:
             whole_labels=raw if uncut else tuple(pair for pair in raw if pair[0] not in self._parting),
         )
 
+    def parts_per_device(self, labels: Labels) -> int:
+        """How many parts a device has, if these labels tell it; else 0."""
+        values = (value for name, value in labels if name in self._counts)
+        return next((int(value) for value in values if value.isdecimal() and len(value) < 4), 0)
+
+    def complete(self, named: Named, parts: int) -> Named:
+        """Add what follows from the rest: the device of a part that is numbered through the node, and a uuid."""
+        index = named.index
+        if not index and parts and named.partition.isdecimal():
+            index = str(int(named.partition) // parts)
+        uuid = named.uuid
+        if not uuid and self._uuid and index:
+            node = _first(dict(named.raw_labels), self._nodes)
+            facts = {field: getattr(named, field, "") for field in _FIELDS} | {"index": index, "node": node}
+            uuid = self._uuid.format_map(facts).strip("/:-. ")
+        if (index, uuid) == (named.index, named.uuid):
+            return named
+        return msgspec.structs.replace(named, index=index, uuid=uuid)
+
     def _partition(self, facts: Mapping[str, str]) -> str:
         """The part's name, empty for a whole. Where the table knows ids of parts, a profile alone makes no part."""
         deciding = "partition_id" if self._by_field["partition_id"] else "partition_profile"
         return self._template.format_map(facts).strip("/:-. ") if facts[deciding] else ""
 
 
-def _checked(template: str) -> str:
-    """Raises ValueError unless the template names fields of BridgeLabels and nothing else."""
+def _checked(what: str, template: str, *more: str) -> str:
+    """Raises ValueError unless the template names fields of BridgeLabels, or one of ``more``, and nothing else."""
+    known = (*_FIELDS, *more)
     for _, field, spec, conversion in string.Formatter().parse(template):
-        if field is not None and (field not in _FIELDS or spec or conversion):
+        if field is not None and (field not in known or spec or conversion):
             raise ValueError(
-                f"the partition template {template!r} is not understood; expected one of {{{'}, {'.join(_FIELDS)}}}"
+                f"the {what} template {template!r} is not understood; expected one of {{{'}, {'.join(known)}}}"
             )
     return template
 
@@ -229,7 +253,9 @@ def _with_uuids(wholes: list[_Whole]) -> list[tuple[_Whole, str]]:
 
 def _index(whole: _Whole) -> str:
     """Of a whole that only its parts tell of: the lowest of theirs."""
-    return whole.facts["index"] or min((named.partition_index for named in whole.parts.values()), key=_natural, default="")
+    return whole.facts["index"] or min(
+        (named.partition_index for named in whole.parts.values()), key=_natural, default=""
+    )
 
 
 def _natural(text: str) -> tuple[tuple[int, int, str], ...]:

@@ -34,6 +34,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     named: Named | None
     """None: a series of the node."""
     alias: bool
+    parts: int
+    """How many parts a device has, where the labels tell it; else 0."""
     spare: int
     """How many labels say something else than the table and the device's name: a pod, a job."""
 
@@ -191,21 +193,26 @@ class Reader:
             for name, value in line.labels
             if value and name not in series.labels and name not in self._spellings.names
         )
-        named = None if series.level == "node" else self._spellings.read(line.labels)
-        return Entry(series, declared, named, line.name != series.name, spare)
+        named = None if series.level == "node" else self._spellings.read(line.labels, series.labels)
+        parts = self._spellings.parts_per_device(line.labels)
+        return Entry(series, declared, named, line.name != series.name, parts, spare)
 
     def _placed(
         self, found: list[tuple[Entry, int | float]], troubles: Troubles
     ) -> tuple[tuple[Device, ...], dict[Group, tuple[Reading, ...]]]:
-        names = dict.fromkeys(entry.named for entry, _ in found if entry.named and not entry.named.anonymous())
+        parts = max((entry.parts for entry, _ in found), default=0)
+        complete = {
+            named: self._spellings.complete(named, parts) for named in {entry.named for entry, _ in found} if named
+        }
         try:
-            known = inventory(names, self._kind)
+            known = inventory((named for named in complete.values() if not named.anonymous()), self._kind)
         except TooManyDevices as error:
             raise Refused(f"names more than {MAX_DEVICES} devices or parts") from error
         copies: dict[tuple[str, int, Labels], _Copy] = {}
         for entry, value in found:
             if entry.series.name in self._groups:
-                self._place(entry, value, known, copies, troubles)
+                named = complete[entry.named] if entry.named else None
+                self._place(entry, named, value, known, copies, troubles)
         readings: dict[Group, list[Reading]] = {}
         for (name, position, labels), copy in copies.items():
             if copy.disagreed:
@@ -217,6 +224,7 @@ class Reader:
     def _place(
         self,
         entry: Entry,
+        named: Named | None,
         value: int | float,
         known: Inventory,
         copies: dict[tuple[str, int, Labels], _Copy],
@@ -226,10 +234,10 @@ class Reader:
         if value != value or float(value) in self._absent[series.name]:
             return
         whole = own = NODE
-        if entry.named is not None:
-            place = known.places.get(entry.named)
+        if named is not None:
+            place = known.places.get(named)
             if place is None:
-                reason = "its labels name no device" if entry.named.anonymous() else "its labels fit several devices"
+                reason = "its labels name no device" if named.anonymous() else "its labels fit several devices"
                 troubles.add(reason, series.name)
                 return
             whole, own = place

@@ -74,11 +74,16 @@ class Child:
     """A running process with an open collector."""
 
     def __init__(
-        self, installation: Installation, settings: Settings, environment: Mapping[str, str] | None = None
+        self,
+        installation: Installation,
+        settings: Settings,
+        environment: Mapping[str, str] | None = None,
+        lost_every: float | None = None,
     ) -> None:
+        """``lost_every``: seconds between two looks for a lost GPU, instead of the collector's two minutes."""
         text = base64.b64encode(msgspec.msgpack.encode(settings)).decode()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.nvml_child", text],
+            [sys.executable, "-m", "tests.integration.nvml_child", text, *([str(lost_every)] if lost_every else [])],
             cwd=Path(__file__).parents[2],
             env=environment or installation.environment(),
             stdin=subprocess.PIPE,
@@ -143,8 +148,10 @@ def settings(wanted: Mapping[str, Sequence[str]] | None = None, kmsg: Path | Non
 
 
 def main() -> None:
-    from collectors.nvidia import open_collector
+    from collectors.nvidia import nvml, open_collector
 
+    if len(sys.argv) > 2:
+        vars(nvml)["_LOST_EVERY"] = float(sys.argv[2])
     collector = open_collector(msgspec.msgpack.decode(base64.b64decode(sys.argv[1]), type=Settings))
     closed = False
     for line in sys.stdin:

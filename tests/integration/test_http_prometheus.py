@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.prometheus import Prometheus, needs_prometheus, prometheus
+from tests.prometheus import Prometheus, prometheus
 from tests.serving import run, running
 
 
@@ -46,7 +46,7 @@ def check(folder: Path, address: str) -> None:
         assert known == {"type": "gauge", "help": "Temperature by sensor.", "unit": "celsius"}
 
 
-@needs_prometheus
+@pytest.mark.prometheus
 @pytest.mark.timeout(180)
 def test_prometheus_scrapes_every_series_with_its_value(tmp_path: Path) -> None:
     async def test() -> None:

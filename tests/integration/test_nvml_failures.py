@@ -10,6 +10,8 @@ import pytest
 from tests.fakes.nvml import Scenario, install, scenarios
 from tests.integration.nvml_child import Answer, Child, RefusedError, settings
 
+pytestmark = pytest.mark.gcc
+
 DEV = "DCGM_FI_DEV_"
 
 
@@ -111,6 +113,24 @@ def test_a_gpu_that_is_lost_midway_costs_the_others_nothing(tmp_path: Path) -> N
         answer = child.sample()
         assert answer.sample.lost == []
         assert answer.value(DEV + "GPU_TEMP", 2) == 52
+
+
+@pytest.mark.parametrize("code", [15, 999])
+def test_a_gpu_that_does_not_answer_at_first_is_looked_for_again(code: int, tmp_path: Path) -> None:
+    scenario = scenarios.h100(2)
+    installation = install(tmp_path, scenarios.fails(scenario, "gpu 1", "nvmlDeviceGetUUID", code))
+    with Child(installation, settings({"normal": [DEV + "GPU_TEMP"]}), lost_every=0.3) as child:
+        assert [device.index for device in child.discover()] == ["0"]
+        assert [error.kind for error in child.sample().sample.errors] == ["lost"]
+        installation.apply(scenario)
+        deadline = time.monotonic() + 5
+        while not child.sample().sample.rediscover:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert [device.index for device in child.discover()] == ["0", "1"]
+        assert child.sample().value(DEV + "GPU_TEMP", 1) == 51
+        time.sleep(0.4)
+        assert not child.sample().sample.rediscover
 
 
 def test_a_lost_gpu_that_another_driver_took_is_forgotten(tmp_path: Path) -> None:
@@ -219,6 +239,28 @@ def test_values_that_mean_nothing_are_left_out(tmp_path: Path) -> None:
     assert answer.value("DCGM_FI_PROF_SM_ACTIVE") == 0.7
     assert answer.value(DEV + "MEMORY_TEMP") == 61
     assert answer.sample.errors == []
+
+
+def test_a_type_that_the_driver_leaves_unset_costs_no_number(tmp_path: Path) -> None:
+    # R545 and the memory's temperature; older drivers and ECC counts. Unset reads as double.
+    unset = {"field.82": "ui:61;as=d;ts=0", "field.4": "ull:7;as=d", "field.5": "ull:0;as=d"}
+    wanted = {DEV + "MEMORY_TEMP": 61, DEV + "ECC_DBE_VOL_TOTAL": 7, DEV + "ECC_SBE_AGG_TOTAL": 0}
+    scenario = scenarios.h100(1).with_keys("gpu 0", unset)
+    with Child(install(tmp_path, scenario), settings({"normal": list(wanted)})) as child:
+        child.discover()
+        answer = child.sample()
+    assert {series: answer.value(series) for series in wanted} == wanted
+
+
+def test_fields_that_may_not_be_read_are_told_once(tmp_path: Path) -> None:
+    scenario = scenarios.fails(scenarios.h100(1), "gpu 0", "nvmlDeviceGetFieldValues", 4)
+    wanted = {"normal": [DEV + "MEMORY_TEMP", DEV + "POWER_VIOLATION", DEV + "GPU_TEMP"]}
+    with Child(install(tmp_path, scenario), settings(wanted)) as child:
+        child.discover()
+        assert [error.kind for error in child.sample().sample.errors] == ["permission"]
+        again = child.sample()
+    assert again.sample.errors == []
+    assert [reading.series for reading in again.sample.readings] == [DEV + "GPU_TEMP"]
 
 
 def test_a_board_without_memory_sensor_gives_no_zero(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from tests.fakes.nvml import Installation, Scenario, install, scenarios
 from tests.integration.nvml_child import Answer, Child, settings
 
+pytestmark = pytest.mark.gcc
+
 XID = "DCGM_FI_DEV_XID_ERRORS"
 COUNT = "DCGM_EXP_XID_ERRORS_COUNT"
 WINDOW = ("window_size_in_ms", "300000")

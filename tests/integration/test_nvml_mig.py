@@ -11,6 +11,8 @@ from tests.fakes.nvml import Scenario, boards, install, scenarios
 from tests.fakes.nvml.gpus import GPM_RATIOS
 from tests.integration.nvml_child import Child, RefusedError, settings
 
+pytestmark = pytest.mark.gcc
+
 MIB = 1 << 20
 DEV = "DCGM_FI_DEV_"
 PROF = "DCGM_FI_PROF_"
@@ -27,6 +29,9 @@ def two_computes_in_one_instance() -> Scenario:
             "gi": 1,
             "ci": slot,
             "profile_id": 9,
+            "attr.sm": 16,
+            "attr.gi_slices": 3,
+            "attr.ci_slices": 1,
             "memory.used": 700 * MIB,
             "gpm.1": 25.0,
         }
@@ -120,6 +125,8 @@ def test_several_compute_instances_share_one_row_of_numbers(tmp_path: Path) -> N
     assert answer.value(PROF + "GR_ENGINE_ACTIVE", 1) == 0.25
     assert answer.value("nvml_processes", 1) == 2
     assert {reading.device for reading in answer.sample.readings} == {1}
+    # 16 SMs are those of one slice; nobody says how many the instance has.
+    assert answer.values("nvml_compute_units", 1) == []
 
 
 def test_a_layout_that_loses_an_instance_asks_for_a_discovery(tmp_path: Path) -> None:
@@ -149,6 +156,21 @@ def test_an_event_of_the_driver_tells_of_a_new_layout_at_once(tmp_path: Path) ->
         assert child.sample("fast").sample.rediscover
 
 
+def test_mig_mode_that_is_switched_asks_for_a_discovery_even_without_instances(tmp_path: Path) -> None:
+    without_utilization = scenarios.h100(1).with_keys("gpu 0", {"mig_mode": 1, "rc.nvmlDeviceGetUtilizationRates": 3})
+    installation = install(tmp_path, without_utilization)
+    with Child(installation, settings({"normal": [DEV + "GPU_UTIL"]})) as child:
+        child.discover()
+        assert child.sample().values(DEV + "GPU_UTIL") == []
+        installation.apply(scenarios.h100(1))
+        deadline = time.monotonic() + 15
+        while not child.sample().sample.rediscover:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        child.discover()
+        assert child.sample().value(DEV + "GPU_UTIL") == 90
+
+
 def test_a_gpu_in_mig_mode_without_instances_speaks_for_itself(tmp_path: Path) -> None:
     scenario = scenarios.h100(1).with_keys("gpu 0", {"mig_mode": 1, "mig_pending": 1})
     with Child(install(tmp_path, scenario), settings()) as child:
@@ -164,7 +186,9 @@ def test_an_instance_whose_gpu_is_lost_is_lost_too(tmp_path: Path) -> None:
         installation.apply(scenarios.lost(scenario, 0))
         answer = child.sample()
         assert answer.sample.lost == list(range(8))
-        assert {reading.device for reading in answer.sample.readings} == {8}
+        # What the events and the kernel's log said outlives the GPU; nothing that is asked of it does.
+        left = {(reading.device, reading.series) for reading in answer.sample.readings if reading.device != 8}
+        assert left == {(0, DEV + "XID_ERRORS"), (0, "DCGM_EXP_XID_ERRORS_COUNT")}
         installation.apply(scenarios.lost(scenarios.lost(scenario, 0), 1))
         assert child.sample().sample.lost == list(range(9))
 

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.fakes.nvml import Installation, Scenario, install, scenarios
+from tests.fakes.nvml.gpus import nvlink5_counter
 from tests.integration.nvml_child import Answer, Child, settings
+
+pytestmark = pytest.mark.gcc
 
 MIB = 1 << 20
 DEV = "DCGM_FI_DEV_"
@@ -57,6 +61,9 @@ def test_hopper_gives_each_quantity_in_the_unit_of_dcgm_exporter(fake: Callable[
             DEV + "DEC_UTIL": 10 + i,
             DEV + "PSTATE": 0,
             DEV + "CLOCKS_EVENT_REASONS": 4 if i % 2 else 0,
+            DEV + "CLOCK_THROTTLE_REASONS": 4 if i % 2 else 0,
+            "nvml_jpeg_utilization_percent": 20 + i,
+            "nvml_ofa_utilization_percent": 30 + i,
             DEV + "FB_TOTAL": 81559,
             DEV + "FB_USED": used // MIB,
             DEV + "FB_FREE": free // MIB,
@@ -168,6 +175,7 @@ def test_an_old_driver_is_read_by_its_older_symbols(fake: Callable[[Scenario], I
         # No GPM and no byte counters: the driver's own measurement, in KB/s.
         PROF + "PCIE_TX_BYTES": 1_000_000,
         PROF + "PCIE_RX_BYTES": 2_000_000,
+        "nvml_pcie_tx_bytes_per_second": 1_000_000,
         "nvml_processes": 1,
         "nvml_process_memory_used_bytes": 700 * MIB,
     }
@@ -179,18 +187,44 @@ def test_an_old_driver_is_read_by_its_older_symbols(fake: Callable[[Scenario], I
     assert answer.sample.errors == []
 
 
+PCIE = {
+    PROF + "PCIE_TX_BYTES": 1_000_000,
+    PROF + "PCIE_RX_BYTES": 2_000_000,
+    "nvml_pcie_tx_bytes_per_second": 1_000_000,
+    "nvml_pcie_rx_bytes_per_second": 2_000_000,
+}
+"""What the driver of the T4 world measures, in bytes per second."""
+
+
 def test_pcie_traffic_is_taken_from_counters_before_a_measurement_that_blocks(
     fake: Callable[[Scenario], Installation],
 ) -> None:
-    keys = {"field.197": "ull:1000000000+5000000/s", "field.198": "ull:2000000000+7000000/s"}
+    keys = {"field.197": "ull:5000000000+5000000/s", "field.198": "ull:6000000000+7000000/s"}
     installation = fake(scenarios.t4().with_keys("gpu 0", keys))
-    with Child(installation, settings({"normal": [PROF + "PCIE_TX_BYTES", PROF + "PCIE_RX_BYTES"]})) as child:
+    with Child(installation, settings({"normal": list(PCIE)})) as child:
         child.discover()
         time.sleep(0.5)
         answer = child.sample()
-    assert answer.value(PROF + "PCIE_TX_BYTES") == pytest.approx(5_000_000, rel=0.05)
-    assert answer.value(PROF + "PCIE_RX_BYTES") == pytest.approx(7_000_000, rel=0.05)
+    for name in (PROF + "PCIE_TX_BYTES", "nvml_pcie_tx_bytes_per_second"):
+        assert answer.value(name) == pytest.approx(5_000_000, rel=0.05)
+    for name in (PROF + "PCIE_RX_BYTES", "nvml_pcie_rx_bytes_per_second"):
+        assert answer.value(name) == pytest.approx(7_000_000, rel=0.05)
     assert "nvmlDeviceGetPcieThroughput" not in {call.function for call in installation.calls()}
+
+
+def test_a_pcie_counter_that_may_have_32_bits_is_not_trusted(fake: Callable[[Scenario], Installation]) -> None:
+    # At 10 GB/s it wraps twice a second: 3 MB more could be 3 MB or 4 GiB and 3 MB.
+    keys = {"field.197": "ull:4000000000+3000000/s", "field.198": "ull:4000000000+3000000/s"}
+    answer = second_sample(fake(scenarios.t4().with_keys("gpu 0", keys)), wanted={"normal": list(PCIE)})
+    assert {name: answer.value(name) for name in PCIE} == PCIE
+
+
+def test_only_a_gpu_without_gpm_says_that_its_pcie_rates_are_approximate(
+    fake: Callable[[Scenario], Installation],
+) -> None:
+    own = {"nvml_pcie_tx_bytes_per_second", "nvml_pcie_rx_bytes_per_second"}
+    hopper = second_sample(fake(scenarios.h100(1)), wanted={"normal": list(PCIE)})
+    assert {reading.series for reading in hopper.sample.readings} == set(PCIE) - own
 
 
 def test_each_group_takes_profiling_samples_of_its_own(fake: Callable[[Scenario], Installation]) -> None:
@@ -289,8 +323,26 @@ def test_processes_are_left_out_unless_asked_for(fake: Callable[[Scenario], Inst
     installation = fake(scenarios.h100(1))
     assert second_sample(installation).readings("nvml_process_memory_used_bytes") == []
     [reading] = second_sample(installation, options={"processes": True}).readings("nvml_process_memory_used_bytes")
-    assert reading.labels == (("pid", "4000"), ("type", "C"))
+    assert reading.labels == (("pid", "4000"), ("kind", "C"))
     assert reading.value == 9000 * MIB
+
+
+@pytest.mark.parametrize(("namespace", "given"), [("4026531836", [0]), ("4026532001", [])], ids=["host", "container"])
+def test_no_process_is_a_count_only_where_processes_can_be_seen(
+    fake: Callable[[Scenario], Installation], tmp_path: Path, namespace: str, given: list[int]
+) -> None:
+    link = tmp_path / "proc/self/ns/pid"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(f"pid:[{namespace}]")
+    asked = settings({"normal": ["nvml_processes"]})
+    asked = msgspec.structs.replace(asked, paths=msgspec.structs.replace(asked.paths, proc=str(tmp_path / "proc")))
+    scenario = scenarios.h100(2)
+    idle = Scenario({name: keys for name, keys in scenario.sections.items() if name != "process 0.0"}, scenario.missing)
+    with Child(fake(idle), asked) as child:
+        child.discover()
+        answer = child.sample()
+    assert answer.values("nvml_processes", 0) == given
+    assert answer.values("nvml_processes", 1) == [1]
 
 
 def test_links_are_told_one_by_one_on_demand(fake: Callable[[Scenario], Installation]) -> None:
@@ -302,6 +354,36 @@ def test_links_are_told_one_by_one_on_demand(fake: Callable[[Scenario], Installa
     assert len(answer.readings("nvml_nvlink_sent_kibibytes_total")) == 18
     assert answer.value("nvml_nvlink_links") == 18
     assert answer.value("nvml_nvlink_links_up") == 17
+
+
+def by_link(answer: Answer, series: str) -> dict[str, int | float]:
+    return {dict(one.labels)["nvlink"]: one.value for one in answer.readings(series)}
+
+
+def test_link_errors_are_told_one_by_one_on_demand(fake: Callable[[Scenario], Installation]) -> None:
+    errors = {f"field.161.{link}": f"ull:{3 * link}" for link in range(18) if link != 7}
+    scenario = scenarios.h100(1).with_keys("gpu 0", errors | {"field.161.7": "rc:3"})
+    answer = second_sample(fake(scenario), links="each", wanted={"normal": LINK_ERRORS})
+    assert by_link(answer, DEV + "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL") == {str(link): link for link in range(18)}
+    assert by_link(answer, DEV + "NVLINK_REPLAY_ERROR_COUNT_TOTAL") == {str(link): link for link in range(18)}
+    assert by_link(answer, DEV + "NVLINK_ERROR_DL_REPLAY") == {str(link): 3 * link for link in range(18) if link != 7}
+    assert answer.readings(DEV + "NVLINK_COUNT_RX_ERRORS") == []
+    assert answer.sample.errors == []
+
+
+LINK_ERRORS = [
+    DEV + "NVLINK_" + name
+    for name in ("CRC_FLIT_ERROR_COUNT_TOTAL", "REPLAY_ERROR_COUNT_TOTAL", "ERROR_DL_REPLAY", "COUNT_RX_ERRORS")
+]
+
+
+def test_blackwells_links_are_told_one_by_one_on_demand(fake: Callable[[Scenario], Installation]) -> None:
+    names = {"COUNT_RX_BYTES": 204, "COUNT_RX_ERRORS": 208, "COUNT_TX_DISCARDS": 212, "COUNT_RX_SYMBOL_ERRORS": 221}
+    wanted = {"normal": [DEV + "NVLINK_" + name for name in names]}
+    answer = second_sample(fake(scenarios.b200(2)), links="each", wanted=wanted)
+    for name, field in names.items():
+        expected = {str(link): nvlink5_counter(0, field, link) for link in range(18)}
+        assert by_link(answer, DEV + "NVLINK_" + name) == expected
 
 
 def test_only_what_is_wanted_is_asked_of_the_driver(fake: Callable[[Scenario], Installation]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -99,11 +98,8 @@ def test_however_blocks_overlap_no_series_stands_twice_and_none_is_lost(
 
 # Prometheus' own parsers
 
-promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="the program promtool is not installed")
-
 
 @pytest.mark.prometheus
-@promtool
 def test_promtool_has_nothing_against_the_common_schema_as_text() -> None:
     common = [part for part in PUBLICATION.families if part.schema == "common"]
 
@@ -118,7 +114,6 @@ def test_promtool_has_nothing_against_the_common_schema_as_text() -> None:
 
 
 @pytest.mark.prometheus
-@promtool
 def test_promtool_reads_vendors_names_and_only_dislikes_them() -> None:
     done = subprocess.run(
         ["promtool", "check", "metrics"],
@@ -133,7 +128,6 @@ def test_promtool_reads_vendors_names_and_only_dislikes_them() -> None:
 
 
 @pytest.mark.prometheus
-@promtool
 def test_prometheus_stores_every_sample_of_the_openmetrics_body(tmp_path: Path) -> None:
     body = render(PUBLICATION.families, Format.OPENMETRICS, agent_text(Format.OPENMETRICS))
     # The import wants timestamps, which an exporter never sends.
@@ -157,7 +151,6 @@ def test_prometheus_stores_every_sample_of_the_openmetrics_body(tmp_path: Path) 
 
 
 @pytest.mark.prometheus
-@promtool
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(texts, values), max_size=20), kinds)
 def test_promtool_reads_any_labels_and_values(rows: list[tuple[str, Number]], kind: MetricType) -> None:

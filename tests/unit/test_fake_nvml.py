@@ -16,6 +16,8 @@ from tests.fakes.nvml import Installation, Scenario, install, scenarios
 from tests.fakes.nvml.build import exported
 from tests.fakes.nvml.probe import Answer, ask
 
+pytestmark = pytest.mark.gcc
+
 MIB = 1 << 20
 NONE = 0xFFFFFFFF
 

@@ -17,6 +17,8 @@ from tests.fakes.nvml import Call, Installation, Scenario, install, scenarios
 from tests.fakes.nvml.build import DEFAULT_CACHE, build, exported
 from tests.fakes.nvml.probe import Answer, Step, ask, start
 
+pytestmark = pytest.mark.gcc
+
 MIB = 1 << 20
 NONE = 0xFFFFFFFF
 ALL = 0xFFFFFFFF

@@ -84,6 +84,12 @@ def test_links_are_given_each_where_that_is_asked() -> None:
     }
 
 
+def test_a_label_that_the_raw_series_does_not_tell_is_left_out() -> None:
+    whole = sample([("acme_link_bytes", 0, 10)])
+    plan = make_plan(catalogue(), [device("0")], {"normal": whole.layout}, links="each")
+    assert [output.id.labels for output in plan.outputs] == [(("fabric", "acmelink"),)]
+
+
 def test_the_first_source_in_the_table_wins() -> None:
     found = normalized([device("0")], normal=sample([("acme_duty_permille", 0, 400), ("acme_load_percent", 0, 50)]))
     assert found == {("utilization_ratio", "ACME-0", ""): 0.5}

@@ -14,7 +14,7 @@ from collectors.nvidia import fields
 from collectors.nvidia.plan import compile_plan
 from collectors.nvidia.sources import ALL_LINKS, Call, Field, Gpm
 from collectors.nvidia.table import BY_LINK, TABLE
-from exporter.catalogue import Catalogue, load
+from exporter.catalogue import Catalogue, Series, load
 
 NVIDIA = Path(__file__).parents[2] / "collectors" / "nvidia"
 
@@ -24,14 +24,22 @@ def catalogue() -> Catalogue:
     return load(NVIDIA, "collectors.nvidia")
 
 
+def native(catalogue: Catalogue) -> dict[str, Series]:
+    """What NVML gives."""
+    return {
+        series.name: series
+        for series in catalogue.series.values()
+        if series.native and "nvml" in (series.sources or catalogue.collector.sources)
+    }
+
+
 def test_every_native_series_of_the_catalogue_is_read(catalogue: Catalogue) -> None:
-    native = {series.name for series in catalogue.series.values() if series.native}
-    assert native == set(TABLE) | set(BY_LINK)
+    assert native(catalogue).keys() == set(TABLE) | set(BY_LINK)
 
 
 def test_levels_agree_with_the_catalogue(catalogue: Catalogue) -> None:
     by_part = {name for name, source in TABLE.items() if isinstance(source, Call | Gpm) and source.level == "part"}
-    declared = {series.name for series in catalogue.series.values() if series.level == "part" and series.native}
+    declared = {name for name, series in native(catalogue).items() if series.level == "part"}
     counted = {name for name in declared if type(TABLE[name]).__name__ == "Special"}
     assert by_part == declared - counted
 
@@ -135,17 +143,34 @@ open_collector(Settings(wanted={}))
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_without_the_binding_the_user_is_told_what_to_install() -> None:
-    program = """
+@pytest.mark.parametrize("source", ["auto", "nvml"])
+def test_without_the_binding_the_user_is_told_what_to_install(source: str, tmp_path: Path) -> None:
+    program = f"""
 import sys
 sys.modules["pynvml"] = None
 from collectors.base import Settings, Unavailable
 from collectors.nvidia import open_collector
 try:
-    open_collector(Settings(wanted={}))
+    settings = Settings(wanted={{}}, source={source!r}, options={{"dcgm_address": {str(tmp_path / "engine")!r}}})
+    open_collector(settings).discover()
 except Unavailable as error:
     print(error.state, error.hint)
 """
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert output.startswith("no_library ")
     assert "accel-exporter[nvidia]" in output
+
+
+def test_a_node_without_an_engine_loads_nothing_of_dcgm(tmp_path: Path) -> None:
+    program = f"""
+import sys
+from collectors.base import Settings, Unavailable
+from collectors.nvidia import open_collector
+try:
+    open_collector(Settings(wanted={{}}, options={{"dcgm_address": {str(tmp_path / "engine")!r}}})).discover()
+except Unavailable:
+    pass
+print(" ".join(name for name in sys.modules if name.startswith("collectors.nvidia.dcgm.")))
+"""
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.split() == ["collectors.nvidia.dcgm.address"]

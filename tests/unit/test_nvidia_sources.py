@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.nvidia import codes, kmsg, mig, picks, processes, xid
+from collectors.nvidia import codes, kmsg, partitions, picks, processes, xid
 from collectors.nvidia.binding import NvmlFailure
 from collectors.nvidia.ledger import DeviceLostError, DriverGoneError, Ledger
 from collectors.nvidia.rates import Rates, dcgm_megabytes
@@ -175,8 +175,11 @@ def test_a_window_counts_by_code_and_forgets() -> None:
 
 @pytest.mark.parametrize(
     ("code", "text"),
-    [(0, "No Error"), (79, "GPU has fallen off the bus"), (13, "Graphics Engine Exception"), (9999, "Unknown Error")],
-)
+    [
+        (0, "No Error"), (79, "GPU has fallen off the bus"), (13, "Graphics Engine Exception"), (5, "Unused"),
+        (70, "CE3: Unknown Error"), (108, "Reserved"), (118, "Display Pixel Pipeline Error"), (173, "Unknown Error"),
+    ],
+)  # fmt: skip
 def test_an_xid_has_the_text_of_dcgm_exporter(code: int, text: str) -> None:
     assert xid.message(xid.messages(NVIDIA / "faults.toml"), code) == text
 
@@ -262,16 +265,33 @@ def test_a_fabric_that_completed_with_an_error_failed() -> None:
     assert picks.fabric_status(SimpleNamespace(state=3, status=0)) == 3
     assert picks.fabric_status(SimpleNamespace(state=3, status=999)) == 4
     assert picks.fabric_status(SimpleNamespace(state=2, status=0)) == 2
+    assert picks.fabric_status(SimpleNamespace(state=4, status=0)) is None, "NVML knows no such state"
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "code"),
+    [(3, 0, 0), (3, 3, -6), (3, 15, -18), (3, 999, -8), (3, 77, -8), (2, 0, None), (1, 999, None)],
+)
+def test_why_a_gpu_is_in_no_fabric_is_told_by_dcgms_code(state: int, status: int, code: int | None) -> None:
+    assert picks.fabric_error(SimpleNamespace(state=state, status=status)) == code
+
+
+def test_the_sms_of_an_instance_are_known_where_one_compute_instance_has_them_all() -> None:
+    def attributes(computes: int) -> SimpleNamespace:
+        return SimpleNamespace(multiprocessorCount=60, gpuInstanceSliceCount=3, computeInstanceSliceCount=computes)
+
+    assert picks.instance_units(attributes(3)) == 60
+    assert picks.instance_units(attributes(1)) is None
 
 
 # Names and layouts
 
 
 def test_a_mig_device_is_named_as_the_dra_driver_names_it() -> None:
-    instance = mig.Instance(gi=2, profile="2g.47gb", profile_id=14, placement=0, computes=())
-    assert mig.dra_name(1, instance) == "gpu-1-mig-2g47gb-14-0"
-    media = mig.Instance(gi=7, profile="1g.10gb+me", profile_id=20, placement=6, computes=())
-    assert mig.dra_name(0, media) == "gpu-0-mig-1g10gb-me-20-6"
+    instance = partitions.Instance(gi=2, profile="2g.47gb", profile_id=14, placement=0, computes=())
+    assert partitions.dra_name(1, instance) == "gpu-1-mig-2g47gb-14-0"
+    media = partitions.Instance(gi=7, profile="1g.10gb+me", profile_id=20, placement=6, computes=())
+    assert partitions.dra_name(0, media) == "gpu-0-mig-1g10gb-me-20-6"
 
 
 @pytest.mark.parametrize(

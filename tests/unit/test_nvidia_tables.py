@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
-import collectors
-from collectors.base import Device, Labels
 from exporter.catalogue import Catalogue, load
-from exporter.model import Key
-from exporter.normalize import Links, holds, make_plan
-
-FOLDER = Path(collectors.__file__).parent / "nvidia"
+from exporter.normalize import holds
+from tests.nvidia_rows import FOLDER
 
 
 def names(text: str) -> list[str]:
@@ -79,26 +74,6 @@ QUERIED = names(
 @pytest.fixture(scope="module")
 def nvidia() -> Catalogue:
     return load(FOLDER, "collectors.nvidia")
-
-
-Raw = tuple[str, float, Labels]
-GPU = Device(uuid="GPU-1", index="0")
-MIG = Device(uuid="GPU-1", index="0", partition="1g.10gb/7")
-
-
-def common(
-    catalogue: Catalogue,
-    rows: Sequence[Raw],
-    *,
-    devices: Sequence[Device] = (GPU,),
-    device: int = 0,
-    links: Links = "sum",
-) -> dict[tuple[str, ...], float]:
-    """What the raw series become: metric and label values → value."""
-    layout = tuple(Key(name, device, labels) for name, _, labels in rows)
-    plan = make_plan(catalogue, devices, {"normal": layout}, links=links)
-    values = [value for _, value, _ in rows]
-    return {(out.id.metric, *(value for _, value in out.id.labels)): out.evaluate(values) for out in plan.outputs}
 
 
 def feeders(catalogue: Catalogue, metric: str, **labels: str) -> list[str]:
@@ -201,7 +176,11 @@ def test_the_fields_by_link_and_engine_are_complete(nvidia: Catalogue) -> None:
             {"reason": "thermal"},
             "DCGM_FI_DEV_THERMAL_VIOLATION DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",
         ),
-        ("accel_pcie_sent_bytes_per_second", {}, "DCGM_FI_PROF_PCIE_TX_BYTES DCGM_FI_DEV_PCIE_TX_THROUGHPUT"),
+        (
+            "accel_pcie_sent_bytes_per_second",
+            {},
+            "nvml_pcie_tx_bytes_per_second DCGM_FI_PROF_PCIE_TX_BYTES DCGM_FI_DEV_PCIE_TX_THROUGHPUT",
+        ),
         (
             "accel_interconnect_sent_bytes_total",
             {"fabric": "nvlink"},
@@ -223,59 +202,18 @@ def test_the_preferred_source_comes_first(
 
 def test_stand_ins_that_mean_something_else_are_called_approximate(nvidia: Catalogue) -> None:
     stand_ins = ("MEM_COPY_UTIL", "POWER_MGMT_LIMIT", "PCIE_TX_THROUGHPUT", "FAN_SPEED")
-    for name in (*(f"DCGM_FI_DEV_{name}" for name in stand_ins), "DCGM_FI_PROF_GR_ENGINE_ACTIVE"):
+    own = ("nvml_pcie_tx_bytes_per_second", "nvml_pcie_rx_bytes_per_second")
+    for name in (*(f"DCGM_FI_DEV_{name}" for name in stand_ins), "DCGM_FI_PROF_GR_ENGINE_ACTIVE", *own):
         assert {feed.exactness for feed in nvidia.series[name].feeds} == {"approximate"}
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        (("DCGM_FI_DEV_SM_CLOCK", 1980, ()), {("accel_clock_hertz", "core"): 1_980_000_000}),
-        (("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 27151028, ()), {("accel_energy_joules_total",): 27151.028}),
-        (("DCGM_FI_DEV_GPU_UTIL", 57, ()), {("accel_utilization_ratio",): 0.57}),
-        (("DCGM_FI_DEV_FB_USED", 4384, ()), {("accel_memory_used_bytes", "device"): 4_596_957_184}),
-        (("DCGM_FI_DEV_THERMAL_VIOLATION", 1_500_000_000, ()), {("accel_throttle_seconds_total", "thermal"): 1.5}),
-        (("DCGM_FI_PROF_PCIE_TX_BYTES", 79221, ()), {("accel_pcie_sent_bytes_per_second",): 79221}),
-        (("DCGM_FI_DEV_PCIE_TX_THROUGHPUT", 3, ()), {("accel_pcie_sent_bytes_per_second",): 3000}),
-        (("nvml_fan_speed_percent", 102, (("fan", "1"),)), {("accel_fan_speed_ratio", "1"): 1.02}),
-        (
-            ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 2, ()),
-            {("accel_memory_errors_total", "false", "unknown"): 2},
-        ),
-        (
-            ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", 4, ()),
-            {("accel_memory_repairs", "remapped_row", "uncorrectable"): 4},
-        ),
-    ],
-)
-def test_a_number_becomes_base_units(nvidia: Catalogue, row: Raw, expected: Mapping[tuple[str, ...], float]) -> None:
-    assert common(nvidia, [row]) == pytest.approx(expected)
+def test_the_utilization_of_grace_is_told_by_core(nvidia: Catalogue) -> None:
+    assert nvidia.series["DCGM_FI_DEV_CPU_UTIL_USER"].labels == ("cpucore", "cpu", "Hostname")
+    assert nvidia.series["DCGM_FI_DEV_CPU_POWER_UTIL_CURRENT"].labels == ("cpu", "Hostname")
 
 
-@pytest.mark.parametrize("name", ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"])
-@pytest.mark.parametrize(
-    ("mask", "active"),
-    [
-        (0x0, set()),
-        (0x1 | 0x2 | 0x100, set()),  # idle, application clocks, display clocks
-        (0x4, {"power_cap"}),
-        (0x20, {"thermal"}),
-        (0x8 | 0x40, {"thermal", "other"}),
-        (0x8 | 0x80, {"power_brake", "other"}),
-        (0x8, {"other"}),
-        (0x10 | 0x4, {"sync_boost", "power_cap"}),
-    ],
-)
-def test_clock_event_bits_become_throttle_reasons(nvidia: Catalogue, name: str, mask: int, active: set[str]) -> None:
-    found = common(nvidia, [(name, mask, ())])
-    assert {key[1] for key in found} == {"power_cap", "thermal", "power_brake", "sync_boost", "other"}
-    assert {key[1] for key, value in found.items() if value} == active
-
-
-def test_nvlink_bandwidth_is_declared_a_counter_and_feeds_nothing(nvidia: Catalogue) -> None:
-    bandwidth = [series for series in nvidia.series.values() if "NVLINK" in series.name and "BANDWIDTH" in series.name]
-    assert len(bandwidth) == 3 * 19
-    assert all(series.type == "counter" and not series.feeds for series in bandwidth)
+def test_no_series_of_ours_has_a_label_that_says_nothing(nvidia: Catalogue) -> None:
+    assert not [series.name for series in nvidia.series.values() if series.own and "type" in series.labels]
 
 
 def test_xids_feed_no_common_metric(nvidia: Catalogue) -> None:
@@ -284,61 +222,9 @@ def test_xids_feed_no_common_metric(nvidia: Catalogue) -> None:
     assert nvidia.series["DCGM_FI_DEV_XID_ERRORS"].labels == ("err_code", "err_msg")
 
 
-def test_a_sum_over_memory_errors_counts_each_once(nvidia: Catalogue) -> None:
-    rows = [(f"DCGM_FI_DEV_ECC_SBE_VOL_{place}", 5, ()) for place in ("TOTAL", "DEV", "L2", "SRM", "REG")]
-    assert sum(common(nvidia, rows).values()) == 5
-
-
-def test_a_sum_over_nvlink_errors_counts_each_once(nvidia: Catalogue) -> None:
-    kinds = "RX_ERRORS RX_MALFORMED_PACKET_ERRORS RX_BUFFER_OVERRUN_ERRORS RX_REMOTE_ERRORS RX_GENERAL_ERRORS"
-    assert sum(common(nvidia, [(f"DCGM_FI_DEV_NVLINK_COUNT_{kind}", 3, ()) for kind in kinds.split()]).values()) == 3
-    recoveries = "LINK_RECOVERY_EVENTS LINK_RECOVERY_SUCCESSFUL_EVENTS LINK_RECOVERY_FAILED_EVENTS"
-    rows = [(f"DCGM_FI_DEV_NVLINK_COUNT_{kind}", 2, ()) for kind in recoveries.split()]
-    assert common(nvidia, rows) == {("accel_interconnect_errors_total", "nvlink", "recovery"): 2}
-
-
-@pytest.mark.parametrize(
-    ("name", "label", "factor"),
-    [("nvml_nvlink_sent_kibibytes_total", "link", 1024), ("DCGM_FI_DEV_NVLINK_COUNT_TX_BYTES", "nvlink", 1)],
-)
-def test_nvlink_traffic_is_summed_or_by_link(nvidia: Catalogue, name: str, label: str, factor: int) -> None:
-    rows = [(name, 10, ((label, "0"),)), (name, 5, ((label, "1"),))]
-    metric = "accel_interconnect_sent_bytes_total"
-    assert common(nvidia, rows) == {(metric, "nvlink"): 15 * factor}
-    by_link = {(metric, "nvlink", "0"): 10 * factor, (metric, "nvlink", "1"): 5 * factor}
-    assert common(nvidia, rows, links="each") == by_link
-    assert common(nvidia, [(name, 15, ())]) == {(metric, "nvlink"): 15 * factor}
-
-
-@pytest.mark.parametrize(
-    ("value", "action"),
-    [(0, "none"), (1, "reset_device"), (2, "reboot_node"), (3, "drain"), (4, "drain"), (5, "recover_fabric")],
-)
-def test_the_drivers_recovery_action_is_one_of_ours(nvidia: Catalogue, value: int, action: str) -> None:
-    found = common(nvidia, [("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", value, ())])
-    assert [key[1] for key, is_set in found.items() if is_set] == [action]
-
-
-@pytest.mark.parametrize(("value", "state"), [(1, "not_started"), (2, "in_progress"), (3, "completed"), (4, "failed")])
-def test_the_fabric_state_is_dcgms(nvidia: Catalogue, value: int, state: str) -> None:
-    found = common(nvidia, [("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", value, ())])
-    assert [key[1] for key, is_set in found.items() if is_set] == [state]
-    assert nvidia.series["DCGM_FI_DEV_FABRIC_MANAGER_STATUS"].absent == (0, 5, 6)
-
-
 def test_a_memory_temperature_of_0_is_no_reading(nvidia: Catalogue) -> None:
     assert nvidia.series["DCGM_FI_DEV_MEMORY_TEMP"].absent == (0,)
     assert nvidia.series["DCGM_FI_DEV_GPU_TEMP"].absent == ()
-
-
-def test_power_repeated_on_a_mig_instance_is_the_gpus_and_memory_is_the_instances(nvidia: Catalogue) -> None:
-    layout = (Key("DCGM_FI_DEV_POWER_USAGE", 1), Key("DCGM_FI_DEV_FB_USED", 1), Key("nvml_memory_capacity_bytes", 0))
-    plan = make_plan(nvidia, (GPU, MIG), {"normal": layout})
-    assert {output.id.metric: output.id.partition for output in plan.outputs} == {
-        "accel_power_watts": "",
-        "accel_memory_used_bytes": "1g.10gb/7",
-        "accel_capacity_memory_bytes": "",
-    }
 
 
 @pytest.mark.parametrize(
@@ -413,6 +299,7 @@ def test_xids_have_the_texts_of_dcgm_exporter(nvidia: Catalogue) -> None:
     assert nvidia.faults["xid:79"].name == "GPU has fallen off the bus"
     assert nvidia.faults["xid:64"].name == "ECC page retirement or row remapper recording failure"
     assert nvidia.faults["xid:149"].name == "NVLINK: NETIR Error"
+    assert set(nvidia.faults) == {f"xid:{number}" for number in range(1, 173)}
 
 
 def test_dcgms_blanks_are_no_values_to_the_bridge(nvidia: Catalogue) -> None:
@@ -433,12 +320,26 @@ def test_the_bridge_knows_the_labels_of_every_version(nvidia: Catalogue) -> None
     assert bridge.labels.workload["job_name"] == ("hpc_job",)
 
 
-def test_only_what_nvml_lacks_has_no_native_source(nvidia: Catalogue) -> None:
+def test_what_one_way_gives_alone_says_so(nvidia: Catalogue) -> None:
+    assert nvidia.collector.sources == ("nvml", "dcgm")
+    by_dcgm = {series.name for series in nvidia.series.values() if series.sources == ("dcgm",)}
+    by_nvml = {series.name for series in nvidia.series.values() if series.sources == ("nvml",)}
+    assert {"DCGM_EXP_GPU_HEALTH_STATUS", "DCGM_FI_IMEX_DAEMON_STATUS", "DCGM_FI_DEV_CPU_UTIL_TOTAL"} <= by_dcgm
+    assert {nvidia.series[name].level for name in by_dcgm if "NVSWITCH" in name or "_CPU_" in name} == {"node"}
+    assert by_nvml == {name for name in nvidia.series if name.startswith("nvml_")} | {"DCGM_EXP_P2P_STATUS"}
+    # Of those that both give DCGM needs the number.
+    both = [series for series in nvidia.series.values() if series.native and not series.sources]
+    made = {"DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_CLOCK_EVENTS_COUNT"}
+    assert {series.name for series in both if series.id is None} == made
+    assert not (by_dcgm | by_nvml) & set(DEFAULT_GAUGES + DEFAULT_COUNTERS + COMMENTED_GAUGES)
+    for name in by_dcgm:
+        if nvidia.series[name].native.startswith("DCGM#"):
+            assert nvidia.series[name].native == f"DCGM#{nvidia.series[name].id}"
+
+
+def test_only_what_dcgm_gave_up_has_no_native_source(nvidia: Catalogue) -> None:
     bridged = {series.name for series in nvidia.series.values() if not series.native}
-    assert not any(nvidia.series[name].own for name in bridged)
-    assert {"DCGM_EXP_GPU_HEALTH_STATUS", "DCGM_FI_IMEX_DAEMON_STATUS", "DCGM_FI_DEV_CPU_UTIL_TOTAL"} <= bridged
-    assert not bridged & set(DEFAULT_GAUGES + DEFAULT_COUNTERS + COMMENTED_GAUGES)
-    assert {nvidia.series[name].level for name in bridged if "NVSWITCH" in name or "_CPU_" in name} == {"node"}
+    assert bridged == {"DCGM_FI_DEV_PCIE_TX_THROUGHPUT", "DCGM_FI_DEV_PCIE_RX_THROUGHPUT"}
 
 
 def test_the_simulations_labels_are_the_identity(nvidia: Catalogue) -> None:

@@ -1,0 +1,399 @@
+"""Unary gRPC calls over plaintext HTTP/2, from blocking code, with a limit on everything.
+
+The gRPC runtime costs a worker 13 MiB and brings threads; this costs 2.5 MiB and no thread. The protocol is that of
+gRPC's doc/PROTOCOL-HTTP2.md and RFC 9113. Of it there is what reading needs: one request and one answer a call, several
+calls at a time on one connection, no compression, no metadata, no TLS.
+
+``begin`` sends a request and ``finish`` waits for its answer, so that many servers can work at the same time while one
+thread asks them. ``call`` is both. What has arrived in time is taken even if the deadline has passed meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import time
+from collections.abc import Container
+from typing import Final, Literal, cast
+from urllib.parse import unquote
+
+import h2.config
+import h2.connection
+import h2.errors
+import h2.events
+import h2.exceptions
+import h2.settings
+
+from collectors.dial import Address, dial
+
+Code = Literal[
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+]
+CODES: Final = cast("tuple[Code, ...]", Code.__args__)  # type: ignore[attr-defined]
+"""By number."""
+
+_HTTP_CODES: Final[dict[int, Code]] = {
+    400: "INTERNAL",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "UNIMPLEMENTED",
+    429: "UNAVAILABLE",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "UNAVAILABLE",
+}
+_RESET_CODES: Final[dict[int, Code]] = {
+    h2.errors.ErrorCodes.REFUSED_STREAM: "UNAVAILABLE",
+    h2.errors.ErrorCodes.CANCEL: "CANCELLED",
+    h2.errors.ErrorCodes.ENHANCE_YOUR_CALM: "RESOURCE_EXHAUSTED",
+    h2.errors.ErrorCodes.INADEQUATE_SECURITY: "PERMISSION_DENIED",
+}
+
+_PIECE: Final = 64 * 1024
+_WINDOW: Final = 1024 * 1024
+"""Bytes of one stream that a server may send ahead of what we have taken."""
+_CALLS_PER_CONNECTION: Final = 1000
+"""h2 keeps something of each stream that ever was: connections are renewed before that amounts to anything."""
+_LATE: Final = 0.2
+"""Seconds after the deadline in which what has arrived is taken: a server that never stops is not heard for ever."""
+_FRAME_HEAD: Final = 9
+_MAX_DETAIL: Final = 300
+_PREFIX: Final = struct.Struct(">BI")
+
+_NOBODY: Final = frozenset((errno.ECONNREFUSED, errno.ENOENT))
+
+
+class RpcError(Exception):
+    """A call failed; ``code`` is gRPC's word for it. ``absent``: nobody listens at the address."""
+
+    def __init__(self, code: Code, detail: str, *, absent: bool = False) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code: Code = code
+        self.detail = detail
+        self.absent = absent
+
+
+class _Answer:
+    """What has come of one call."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.size: int | None = None
+        """Bytes of the message, when its prefix has come."""
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.ended = False
+        self.error: RpcError | None = None
+
+
+class Channel:
+    """One connection to one server, made at the first call and anew after it was lost.
+
+    ``max_message``: bytes of one answer. ``avoid_ports``: local ports that the connection must not hold, because some
+    server on this host wants to listen there.
+    """
+
+    def __init__(
+        self, address: Address, *, max_message: int = 4 * 1024 * 1024, avoid_ports: Container[int] = ()
+    ) -> None:
+        self.address = address
+        self.connections = 0
+        """How many have been made: what was learned of a server holds for one connection."""
+        self._max_message = max_message
+        self._avoid = avoid_ports
+        self._socket: socket.socket | None = None
+        self._http = _client()
+        self._answers: dict[int, _Answer] = {}
+        self._calls = 0
+        self._heard = False
+        self._greeting = b""
+
+    def call(self, method: str, message: bytes, timeout: float) -> bytes:
+        """``method`` is ``/package.Service/Method``. Raises RpcError, after ``timeout`` seconds at most."""
+        deadline = time.monotonic() + timeout
+        return self.finish(self.begin(method, message, deadline), deadline)
+
+    def connect(self, deadline: float) -> None:
+        """Make sure of a living connection. Raises RpcError."""
+        if self._socket is not None and self._calls >= _CALLS_PER_CONNECTION and not self._answers:
+            self.close()
+        if self._socket is not None and not self._answers:
+            self._catch_up()
+        if self._socket is not None:
+            return
+        try:
+            self._socket = dial(self.address, deadline, self._avoid)
+        except TimeoutError:
+            raise RpcError("DEADLINE_EXCEEDED", f"{self.address} does not accept connections") from None
+        except OSError as error:
+            absent = error.errno in _NOBODY
+            code: Code = "PERMISSION_DENIED" if isinstance(error, PermissionError) else "UNAVAILABLE"
+            raise RpcError(code, f"{self.address}: {error.strerror or error}", absent=absent) from None
+        self._http = _client()
+        self._calls = 0
+        self._heard = False
+        self._greeting = b""
+        self.connections += 1
+        self._http.initiate_connection()
+        self._http.increment_flow_control_window(_WINDOW)
+
+    def _catch_up(self) -> None:
+        """Take what the server said since the last call: that it leaves, perhaps."""
+        until = time.monotonic() + _LATE
+        while self._receive(0.0) and time.monotonic() < until:
+            pass
+
+    def begin(self, method: str, message: bytes, deadline: float) -> int:
+        """Send a request; the number is for ``finish``, which must follow. Raises RpcError."""
+        self.connect(deadline)
+        stream = self._http.get_next_available_stream_id()
+        answer = self._answers[stream] = _Answer()
+        self._calls += 1
+        data = _PREFIX.pack(0, len(message)) + message
+        try:
+            while answer.error is None and self._is_full():
+                self._wait(deadline)
+            if answer.error is None:
+                self._http.send_headers(stream, self._request(method, deadline))
+            while data and answer.error is None and not answer.ended:
+                size = min(len(data), self._http.local_flow_control_window(stream), self._http.max_outbound_frame_size)
+                if size <= 0:
+                    self._wait(deadline)
+                    continue
+                self._http.send_data(stream, data[:size], end_stream=size == len(data))
+                data = data[size:]
+            self._flush(deadline)
+        except h2.exceptions.ProtocolError as error:
+            self._drop(RpcError("INTERNAL", f"{self.address} does not speak gRPC ({_brief(error)})"))
+        except TimeoutError:
+            self._drop(RpcError("DEADLINE_EXCEEDED", f"{self.address} takes no request"))
+        if answer.error is not None:
+            self._answers.pop(stream, None)
+            raise answer.error
+        return stream
+
+    def finish(self, stream: int, deadline: float) -> bytes:
+        """The answer of a request. Raises RpcError."""
+        answer = self._answers.get(stream)
+        if answer is None:
+            raise RpcError("INTERNAL", "there is no such call")
+        while not answer.ended and answer.error is None:
+            left = deadline - time.monotonic()
+            came = self._receive(max(0.0, left))
+            if left <= (-_LATE if came else 0):
+                self._expire(stream, answer)
+        self._answers.pop(stream, None)
+        return self._message(answer)
+
+    def close(self) -> None:
+        """Leave the server. Calls under way fail."""
+        if self._socket is not None:
+            self._drop(RpcError("CANCELLED", "the connection was closed"))
+
+    def _is_full(self) -> bool:
+        return self._http.open_outbound_streams >= self._http.remote_settings.max_concurrent_streams
+
+    def _request(self, method: str, deadline: float) -> list[tuple[str, str]]:
+        milliseconds = max(1, int(1000 * (deadline - time.monotonic())))
+        return [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", method),
+            (":authority", "localhost" if self.address.path else str(self.address)),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+            ("user-agent", "accel-exporter"),
+            ("grpc-timeout", f"{min(milliseconds, 99_999_999)}m"),
+        ]
+
+    def _wait(self, deadline: float) -> None:
+        """Until the server says something. Raises TimeoutError."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._flush(deadline)
+        self._receive(left)
+
+    def _flush(self, deadline: float) -> None:
+        data = self._http.data_to_send()
+        if data and self._socket is not None:
+            # The server can be slower than a request is long only if it is stuck.
+            self._socket.settimeout(max(0.01, deadline - time.monotonic()))
+            try:
+                self._socket.sendall(data)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                self._drop(RpcError("UNAVAILABLE", f"{self.address} broke off ({error.strerror or error})"))
+
+    def _receive(self, seconds: float) -> bool:
+        """Take what comes within the time. False: nothing did."""
+        if self._socket is None:
+            return False
+        try:
+            self._flush(time.monotonic() + max(seconds, 0.05))
+            if self._socket is None:
+                return True
+            self._socket.settimeout(seconds)
+            data = self._socket.recv(_PIECE)
+        except (TimeoutError, BlockingIOError):
+            return False
+        except OSError as error:
+            self._drop(RpcError("UNAVAILABLE", f"{self.address} broke off ({error.strerror or error})"))
+            return True
+        if not data:
+            self._drop(RpcError("UNAVAILABLE", f"{self.address} closed the connection"))
+            return True
+        self._heard = True
+        if len(self._greeting) < _FRAME_HEAD:
+            self._greeting += data[: _FRAME_HEAD - len(self._greeting)]
+            if not _greets(self._greeting):
+                self._drop(RpcError("INTERNAL", f"{self.address} does not speak HTTP/2, and so no gRPC"))
+                return True
+        try:
+            for event in self._http.receive_data(data):
+                self._take(event)
+        except h2.exceptions.ProtocolError as error:
+            self._drop(RpcError("INTERNAL", f"{self.address} does not speak gRPC ({_brief(error)})"))
+        return True
+
+    def _take(self, event: h2.events.Event) -> None:
+        if isinstance(event, h2.events.ConnectionTerminated):
+            self._drop(RpcError("UNAVAILABLE", f"{self.address} ends the connection"))
+            return
+        answer = self._answers.get(getattr(event, "stream_id", None) or 0)
+        if isinstance(event, h2.events.DataReceived):
+            stream = event.stream_id or 0
+            self._http.acknowledge_received_data(event.flow_controlled_length or 0, stream)
+            if answer is not None and answer.error is None and answer.status == 200:
+                self._take_data(stream, answer, event.data or b"")
+        elif answer is None:
+            return
+        elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
+            for name, value in event.headers or ():
+                answer.headers[_ascii(name)] = _ascii(value)
+            if isinstance(event, h2.events.ResponseReceived):
+                status = answer.headers.get(":status", "")
+                answer.status = int(status) if status.isdecimal() and len(status) == 3 else 0
+        elif isinstance(event, h2.events.StreamEnded):
+            answer.ended = True
+        elif isinstance(event, h2.events.StreamReset):
+            code = _RESET_CODES.get(int(event.error_code or 0), "INTERNAL")
+            if "grpc-status" in answer.headers:
+                answer.ended = True
+            else:
+                answer.error = RpcError(code, f"{self.address} cancelled the call")
+
+    def _take_data(self, stream: int, answer: _Answer, data: bytes) -> None:
+        answer.body += data
+        if answer.size is None and len(answer.body) >= _PREFIX.size:
+            compressed, answer.size = _PREFIX.unpack_from(answer.body)
+            if compressed:
+                answer.error = RpcError("INTERNAL", f"{self.address} compressed its answer, which was not allowed")
+        if (answer.size or 0) > self._max_message:
+            answer.error = RpcError(
+                "RESOURCE_EXHAUSTED", f"{self.address} answers with more than {self._max_message} bytes"
+            )
+        elif answer.size is not None and len(answer.body) > answer.size + _PREFIX.size:
+            answer.error = RpcError("INTERNAL", f"{self.address} gives more than one answer")
+        if answer.error is not None:
+            answer.body.clear()
+            self._cancel(stream)
+
+    def _expire(self, stream: int, answer: _Answer) -> None:
+        if answer.ended or answer.error is not None:
+            return
+        answer.error = RpcError("DEADLINE_EXCEEDED", f"{self.address} did not answer in time")
+        if self._heard:
+            self._cancel(stream)
+            self._heard = False
+        else:
+            # Not a word on the whole connection since the last call: there may be nobody at its other end any more.
+            self._drop(answer.error)
+
+    def _cancel(self, stream: int) -> None:
+        try:
+            self._http.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
+            self._flush(time.monotonic())
+        except h2.exceptions.NoSuchStreamError:
+            # All of it had come already.
+            return
+        except (h2.exceptions.ProtocolError, TimeoutError):
+            self._drop(RpcError("UNAVAILABLE", f"{self.address} is given up"))
+
+    def _drop(self, error: RpcError) -> None:
+        """Close the connection; calls under way have failed."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        for answer in self._answers.values():
+            if not answer.ended and answer.error is None:
+                answer.error = error
+
+    def _message(self, answer: _Answer) -> bytes:
+        if answer.error is not None:
+            raise answer.error
+        headers = answer.headers
+        told = headers.get("grpc-status", "")
+        if told != "0":
+            raise self._failure(answer, told)
+        if answer.size is None or len(answer.body) != answer.size + _PREFIX.size:
+            raise RpcError("INTERNAL", f"{self.address} broke off within its answer")
+        return bytes(memoryview(answer.body)[_PREFIX.size :])
+
+    def _failure(self, answer: _Answer, told: str) -> RpcError:
+        detail = unquote(answer.headers.get("grpc-message", ""), errors="replace")[:_MAX_DETAIL]
+        if told.isdecimal() and 0 < int(told[:3]) < len(CODES):
+            return RpcError(CODES[int(told[:3])], f"{self.address}: {detail or 'no reason given'}")
+        if answer.status != 200:
+            code = _HTTP_CODES.get(answer.status, "UNKNOWN")
+            return RpcError(code, f"{self.address} answers with HTTP status {answer.status}")
+        return RpcError("UNKNOWN", f"{self.address} gives no status of the call")
+
+
+def _client() -> h2.connection.H2Connection:
+    connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding=None))
+    codes = h2.settings.SettingCodes
+    connection.local_settings = h2.settings.Settings(
+        client=True,
+        initial_values={
+            codes.ENABLE_PUSH: 0,
+            codes.INITIAL_WINDOW_SIZE: _WINDOW,
+            codes.MAX_FRAME_SIZE: _PIECE,
+            codes.MAX_HEADER_LIST_SIZE: _PIECE,
+        },
+    )
+    # h2 takes this one over only when the server has confirmed it, and the server may use it with its first frame.
+    connection.max_inbound_frame_size = _PIECE
+    return connection
+
+
+def _greets(head: bytes) -> bool:
+    """Whether a connection can begin so: with a frame of settings. h2 would wait for megabytes of any other first."""
+    settings = b"\0\0", b"\x04", b"\0\0\0\0"
+    return all(part.startswith(head[at : at + len(part)]) for at, part in zip((0, 3, 5), settings, strict=True))
+
+
+def _ascii(value: bytes | str) -> str:
+    return value.decode("ascii", "replace") if isinstance(value, bytes) else value
+
+
+def _brief(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:_MAX_DETAIL]
