@@ -53,6 +53,7 @@ class Agent:
         self._pending = False
         self._timer: asyncio.TimerHandle | None = None
         self._dead: str = ""
+        self._broken: str = ""
         self._settled = asyncio.Event()
         self.attribution = self._attribution()
 
@@ -120,7 +121,7 @@ class Agent:
     @property
     def trouble(self) -> str:
         """Why the agent itself is broken and should be restarted; empty if it is not."""
-        return self._dead
+        return self._dead or self._broken
 
     def _attribution(self) -> Attribution:
         catalogues = {member.spec.catalogue.name: member.spec.catalogue for member in self._members}
@@ -153,6 +154,8 @@ class Agent:
             return
         self._dead = f"{task.get_name()} ended: {task.exception()!r}"
         log.critical(self._dead, exc_info=task.exception())
+        # Who waits for the first samples must not wait for ever.
+        self._settled.set()
 
     def _faulted(self, catalogue: Catalogue, devices: Sequence[Device], faults: Sequence[Fault]) -> None:
         self._book.record(catalogue, devices, faults, now=time.time(), monotonic=time.monotonic())
@@ -165,7 +168,20 @@ class Agent:
 
     def _publish(self) -> None:
         self._pending = False
-        now, monotonic = time.time(), time.monotonic()
+        monotonic = time.monotonic()
+        # The agent's own metrics are written with a publication: without samples they must move on, too.
+        self._set_timer(monotonic + self._config.intervals.period("normal"))
+        try:
+            self._publish_now(time.time(), monotonic)
+            self._broken = ""
+        except Exception as error:
+            # Frozen numbers would be the worst answer: show none, and let whoever watches /healthz know.
+            if not self._broken:
+                log.exception("no publication could be made: this is a fault of the agent, please report it")
+            self._broken = f"no publication could be made: {error!r}"
+            self.publication = Publication(self.publication.version + 1)
+
+    def _publish_now(self, now: float, monotonic: float) -> None:
         statuses = [
             CollectorStatus(
                 name=name,
@@ -182,7 +198,6 @@ class Agent:
         if not self.started and all(live.runner.state != "starting" for live in self._live.values()):
             self.started = True
             self._settled.set()
-        # The agent's own metrics are written with a publication: without samples they must move on, too.
         beat = monotonic + self._config.intervals.period("normal")
         self._set_timer(min(beat, _next_expiry(statuses, monotonic) or beat))
 

@@ -90,7 +90,11 @@ class Attribution:
         self._running = tuple(process for snapshot in snapshots for process in _running(snapshot))
         if devices != self._devices or self._is_dirty or self._attributed is None:
             self._devices, self._is_dirty = devices, False
-            self._join()
+            try:
+                self._join()
+            except Exception:
+                # Whoever works on a device, its numbers go on.
+                log.exception("devices could not be attributed: this is a fault of the agent, please report it")
         self._show()
         return self._attributed
 
