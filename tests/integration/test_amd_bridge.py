@@ -64,9 +64,8 @@ def amd() -> Catalogue:
 def reader(catalogue: Catalogue) -> Reader:
     told = msgspec.convert(tables(catalogue), Tables)
     assert told.bridge is not None
-    wanted: dict[Group, frozenset[str]] = {"normal": frozenset(catalogue.series)}
-    groups: Any = wanted
-    return Reader(told, told.bridge, groups, max_series=100_000, max_age=300)
+    wanted: Mapping[Group, frozenset[str]] = {"normal": frozenset(catalogue.series)}
+    return Reader(told, told.bridge, wanted, max_series=100_000, max_age=300)
 
 
 def read(catalogue: Catalogue, text: str) -> Scrape:
@@ -85,15 +84,12 @@ def common(catalogue: Catalogue, devices: Sequence[Device], readings: Sequence[R
     plan = make_plan(catalogue, devices, {"normal": layout})
     index = {device.uuid: device.index for device in reversed(devices) if not device.partition}
     values = [one.value for one in readings]
-    return Seen(
-        devices,
-        {
-            (
-                out.id.metric.removeprefix("accel_"), index[out.id.uuid], out.id.partition, *(v for _, v in out.id.labels)
-            ): out.evaluate(values)
-            for out in plan.outputs
-        },
-    )  # fmt: skip
+    found = {}
+    for out in plan.outputs:
+        labels = [value for _, value in out.id.labels]
+        key = (out.id.metric.removeprefix("accel_"), index[out.id.uuid], out.id.partition, *labels)
+        found[key] = out.evaluate(values)
+    return Seen(devices, found)
 
 
 @pytest.mark.parametrize("mode", ["spx", "", "none"])
