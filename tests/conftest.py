@@ -13,6 +13,8 @@ PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {"prometheus": ("prometheus", "
 """Marker → programs that a test with it starts, itself or through a helper."""
 
 
+# Before a test's own skip marks are looked at: with the variable set, none of them may hide a test.
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose programs are missing. With REQUIRE_TEST_PROGRAMS=1 it fails: nothing passes by omission."""
     for marker, programs in PROGRAMS.items():

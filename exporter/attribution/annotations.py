@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
+import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from exporter.attribution.claims import Claim, Pod, Pods, SourceName, Status
+from exporter.attribution.held import Held
 from exporter.catalogue import AnnotationRule
 
 MAX_DEVICES: Final = 256
@@ -21,9 +24,14 @@ class AnnotationSource:
 
     name: SourceName = "annotations"
 
-    def __init__(self, rules: Sequence[tuple[str, AnnotationRule]], pods: Callable[[], Pods]) -> None:
-        """``rules``: vendor and rule."""
-        self._rules, self._pods = rules, pods
+    def __init__(
+        self,
+        rules: Sequence[tuple[str, AnnotationRule]],
+        pods: Callable[[], Pods],
+        held: Callable[[], Sequence[Held] | None] = lambda: None,
+    ) -> None:
+        """``rules``: vendor and rule. ``held``: what containers hold as the kubelet says, None where it does not."""
+        self._rules, self._pods, self._held = rules, pods, held
         self._status = Status(up=True, last_success=time.time())
 
     @property
@@ -31,26 +39,33 @@ class AnnotationSource:
         return self._status
 
     def claims(self) -> Sequence[Claim]:
+        """A pod keeps its annotation when it has ended: one that holds nothing, as the kubelet says, claims nothing."""
+        held = self._held()
         return [
             claim
             for pod in self._pods().values()
             if not pod.ended
             for vendor, rule in self._rules
-            if rule.key in pod.annotations
+            if rule.key in pod.annotations and (held is None or _holds(held, pod, rule.resources))
             for claim in claims_of(pod, vendor, rule)
         ]
+
+
+def _holds(held: Sequence[Held], pod: Pod, resources: Sequence[str]) -> bool:
+    return not resources or any(
+        fnmatch.fnmatchcase(resource, name)
+        for each in held
+        if (each.namespace, each.pod) == (pod.namespace, pod.name)
+        for resource, _ in each.devices
+        for name in resources
+    )
 
 
 def claims_of(pod: Pod, vendor: str, rule: AnnotationRule) -> Iterator[Claim]:
     """What one annotation says. Half of it is better than none: an entry that is no device is left out."""
     text = pod.annotations[rule.key]
-    entries = _slices(text) if rule.format == "slices" else _list(text, rule.pattern)
-    for number, (position, names, share) in enumerate(entries):
-        if number >= MAX_DEVICES:
-            return
-        container = pod.container_order[position] if position < len(pod.container_order) else ""
-        if rule.format == "list" and len(pod.container_order) == 1:
-            container = pod.container_order[0]
+    entries = _slices(text, rule.pattern, pod) if rule.format == "slices" else _list(text, rule.pattern, pod)
+    for container, names, share in itertools.islice(entries, MAX_DEVICES):
         yield Claim(
             source="annotations",
             vendor=vendor,
@@ -64,30 +79,49 @@ def claims_of(pod: Pod, vendor: str, rule: AnnotationRule) -> Iterator[Claim]:
         )
 
 
-Entry = tuple[int, Mapping[str, str], str]
-"""Position of the container, names of the device, share."""
+Entry = tuple[str, Mapping[str, str], str]
+"""Container, names of the device, share."""
 
 
-def _slices(text: str) -> Iterator[Entry]:
+def _slices(text: str, pattern: str, pod: Pod) -> Iterator[Entry]:
     """``uuid,type,MiB,percent:`` for each device, ``;`` behind each container."""
-    for position, container in enumerate(text.split(";")):
-        for number, device in enumerate(container.split(":")):
-            fields = device.split(",")
-            if len(fields) < 2 or not fields[0].strip():
-                continue
-            identity = fields[0].strip()
-            part = INSTANCE.fullmatch(identity)
-            # A slice shares its device even while it is the only one there.
-            yield position, {"uuid": part["uuid"] if part else identity}, f"{position}.{number}"
+    pieces = text.split(";")
+    if not pieces[-1].strip():
+        pieces.pop()
+    containers = _holders(pod, len(pieces))
+    for position, piece in enumerate(pieces):
+        for number, device in enumerate(piece.split(":")):
+            identity, *rest = device.split(",")
+            part = INSTANCE.fullmatch(identity.strip())
+            names = _names(part["uuid"] if part else identity.strip(), pattern) if len(rest) >= 3 else None
+            if names:
+                # A slice shares its device even while it is the only one there.
+                yield containers[position], names, f"{position}.{number}"
 
 
-def _list(text: str, pattern: str) -> Iterator[Entry]:
+def _names(identity: str, pattern: str) -> Mapping[str, str] | None:
+    """None for what is no device."""
+    if not pattern:
+        return {"uuid": identity} if identity else None
+    match = re.fullmatch(pattern, identity)
+    return None if match is None else {name: value for name, value in match.groupdict().items() if value is not None}
+
+
+def _holders(pod: Pod, count: int) -> Sequence[str]:
+    """Whose the entries are: all containers', those of initialization first, or in older versions without these."""
+    for order in ((*pod.init_order, *pod.container_order), tuple(pod.container_order)):
+        if len(order) == count:
+            return order
+    return (_only(pod),) * count
+
+
+def _only(pod: Pod) -> str:
+    return pod.container_order[0] if len(pod.container_order) == 1 and not pod.init_order else ""
+
+
+def _list(text: str, pattern: str, pod: Pod) -> Iterator[Entry]:
+    """Ids with commas between them."""
     for device in text.split(","):
-        identity = device.strip()
-        if not identity:
-            continue
-        match = re.fullmatch(pattern, identity) if pattern else None
-        if match is not None:
-            yield 10**6, {name: value for name, value in match.groupdict().items() if value is not None}, ""
-        elif not pattern:
-            yield 10**6, {"uuid": identity}, ""
+        names = _names(device.strip(), pattern)
+        if names:
+            yield _only(pod), names, ""

@@ -8,12 +8,13 @@ import os
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import aiohttp
+import msgspec
 
 MAX_ANSWER: Final = 64 * 1024 * 1024
 MAX_LINE: Final = 4 * 1024 * 1024
@@ -40,6 +41,17 @@ class ApiError(Exception):
 
 class Expired(Exception):
     """The version from which to go on is too old: the list must be read anew."""
+
+
+T = TypeVar("T")
+
+
+def decoded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw, path: str) -> T:
+    """What an answer says. Raises ApiError."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ApiError("answer", f"{path}: the answer is not understood: {error}") from error
 
 
 def service_address(environ: Mapping[str, str] = os.environ) -> str:
@@ -78,7 +90,7 @@ class Api:
 
     async def lines(
         self, path: str, query: Mapping[str, str], *, idle: float, opened: Callable[[], None], accept: str = ""
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """The lines of a stream, until it ends or nothing comes for ``idle`` seconds. Raises ApiError and Expired.
 
         ``opened`` is called when the server has agreed: the first line may be minutes away. What follows the last end
@@ -153,9 +165,10 @@ class Api:
         )
 
     def _trust_anew(self) -> None:
-        """The cluster's authority may have been renewed; what was trusted stays so. Raises OSError, of which SSLError."""
-        if self._tls is not None and self._ca_file and Path(self._ca_file).exists():
-            self._tls.load_verify_locations(cafile=self._ca_file)
+        """The cluster's authority may have been renewed. What was trusted stays so."""
+        if self._tls is not None and self._ca_file:
+            with suppress(OSError):
+                self._tls.load_verify_locations(cafile=self._ca_file)
 
 
 async def _check(response: aiohttp.ClientResponse, path: str) -> None:
@@ -184,13 +197,13 @@ async def _check(response: aiohttp.ClientResponse, path: str) -> None:
 def _retry_after(value: str) -> float | None:
     """Seconds that a Retry-After header asks for, at most five minutes."""
     try:
-        seconds = float(value)
-    except ValueError:
-        moment = email.utils.parsedate_tz(value)
-        if moment is None:
-            return None
-        seconds = email.utils.mktime_tz(moment) - time.time()
-    return min(300.0, max(0.0, seconds)) if seconds == seconds else None
+        if value.isdecimal():
+            seconds = float(value)
+        else:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return None
+    return min(300.0, max(0.0, seconds))
 
 
 class Backoff:

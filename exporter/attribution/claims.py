@@ -67,6 +67,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     """Container id (64 hex digits) → container's name."""
     container_order: Sequence[str] = ()
     """Names of the containers in the pod's order."""
+    init_order: Sequence[str] = ()
+    """The same of its init containers."""
 
     @property
     def ended(self) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
-from exporter.attribution.api import Api, ApiError, Expired
+from exporter.attribution.api import Api, ApiError, Expired, decoded
 from exporter.attribution.claims import Claim, SourceName, Status
 from exporter.attribution.held import DraDevice, Held
 from exporter.attribution.watch import Object, Watch
@@ -19,6 +21,8 @@ GROUP: Final = "/apis/resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """The best first."""
 MAX_CLAIMS: Final = 4096
+RETRY: Final = 60.0
+"""Seconds after which claims are asked for again that were not told."""
 
 
 class _Value(msgspec.Struct, frozen=True):
@@ -91,23 +95,29 @@ class _ApiGroup(msgspec.Struct, frozen=True):
     versions: list[_Version] | None = None
 
 
+_CLAIM: Final = msgspec.json.Decoder(_ResourceClaim)
+_GROUP: Final = msgspec.json.Decoder(_ApiGroup)
+
 Attributes = Mapping[str, str]
 DeviceName = tuple[str, str, str]
 """driver, pool, device"""
 
 
-def index(slices: Iterable[Slice]) -> dict[DeviceName, Attributes]:
-    """The attributes of all devices. Of a pool only the highest generation counts, and only when it is complete."""
-    pools: dict[tuple[str, str], list[Slice]] = defaultdict(list)
+def index(slices: Iterable[Slice], before: Mapping[DeviceName, Attributes] = {}) -> dict[DeviceName, Attributes]:
+    """The attributes of all devices: of each pool those of the highest generation that is complete.
+
+    While a driver writes a new generation over the old one, none is: what was known ``before`` of the pool stays.
+    """
+    pools: dict[tuple[str, str], dict[int, list[Slice]]] = defaultdict(lambda: defaultdict(list))
     for item in slices:
-        pools[item.spec.driver, item.spec.pool.name].append(item)
+        pools[item.spec.driver, item.spec.pool.name][item.spec.pool.generation].append(item)
     found: dict[DeviceName, Attributes] = {}
-    for (driver, pool), members in pools.items():
-        generation = max(member.spec.pool.generation for member in members)
-        current = [member for member in members if member.spec.pool.generation == generation]
-        if len(current) < current[0].spec.pool.slices:
+    for (driver, pool), generations in pools.items():
+        complete = [g for g, members in generations.items() if len(members) >= members[0].spec.pool.slices]
+        if not complete:
+            found |= {name: told for name, told in before.items() if name[:2] == (driver, pool)}
             continue
-        for member in current:
+        for member in generations[max(complete)]:
             for device in member.spec.devices or ():
                 found[driver, pool, device.name] = _attributes(driver, device)
     return found
@@ -149,6 +159,7 @@ class DraSource:
     ) -> None:
         """``rules``: driver → vendor and rule. ``admin``: whether a claim has administrative access, as monitors'."""
         self._held, self._rules, self._slices, self._admin, self._told = held, rules, slices, admin, status
+        self._known: dict[DeviceName, Attributes] = {}
 
     @property
     def status(self) -> Status:
@@ -156,17 +167,15 @@ class DraSource:
 
     def claims(self) -> Sequence[Claim]:
         holders = [holder for holder in self._held() if holder.dra]
-        if not holders:
-            return ()
-        found = index(self._slices())
-        return [claim for holder in holders for claim in self._of(holder, found)]
+        self._known = index(self._slices(), self._known) if holders else {}
+        return [claim for holder in holders for claim in self._of(holder)]
 
-    def _of(self, holder: Held, found: Mapping[DeviceName, Attributes]) -> Iterator[Claim]:
+    def _of(self, holder: Held) -> Iterator[Claim]:
         for device in holder.dra:
             vendor, rule = self._rules.get(device.driver, ("", None))
             if rule is None or self._admin(device):
                 continue
-            names = names_of(device, rule, found.get((device.driver, device.pool, device.device), {}))
+            names = names_of(device, rule, self._known.get((device.driver, device.pool, device.device), {}))
             if names is None:
                 continue
             yield Claim(
@@ -195,43 +204,59 @@ class AdminClaims:
     def __init__(self, api: Api, version: Callable[[], str]) -> None:
         self._api, self._version = api, version
         self._known: dict[tuple[str, str], frozenset[DeviceName]] = {}
-        self._wanted: set[tuple[str, str]] = set()
+        self._seen: dict[tuple[str, str], None] = {}
+        """Those that were asked after since the last ``learn``."""
+        self._not_before = float("-inf")
 
     def __call__(self, device: DraDevice) -> bool:
         name = (device.claim_namespace, device.claim_name)
-        if name not in self._known:
-            if len(self._wanted) < MAX_CLAIMS:
-                self._wanted.add(name)
-            return False
-        return (device.driver, device.pool, device.device) in self._known[name]
+        if len(self._seen) < MAX_CLAIMS:
+            self._seen[name] = None
+        return (device.driver, device.pool, device.device) in self._known.get(name, ())
 
     async def learn(self) -> bool:
-        """Ask for claims that are not known yet. Returns whether any has administrative access."""
+        """Ask for claims that are not known yet. Returns whether any has administrative access.
+
+        Without the permission monitors with such claims are named in the configuration (own_pods).
+        """
+        if time.monotonic() < self._not_before:
+            return False
+        seen, self._seen = self._seen, {}
+        if seen:
+            self._known = {name: admin for name, admin in self._known.items() if name in seen}
         news = False
-        if len(self._known) > MAX_CLAIMS:
-            self._known.clear()
-        for namespace, name in list(self._wanted):
-            path = f"{GROUP}/{self._version()}/namespaces/{namespace}/resourceclaims/{name}"
+        for name in seen.keys() - self._known.keys():
             try:
-                claim = msgspec.json.decode(await self._api.get(path, {}), type=_ResourceClaim)
-            except (ApiError, Expired, msgspec.MsgspecError):
-                # Without the permission monitors with such claims are named in the configuration (own_pods).
-                self._wanted.clear()
-                return news
-            self._wanted.discard((namespace, name))
-            allocation = claim.status.allocation or _Allocation()
-            found = frozenset((r.driver, r.pool, r.device) for r in allocation.devices.results or () if r.admin)
-            self._known[namespace, name] = found
-            news = news or bool(found)
+                self._known[name] = await self._ask(*name)
+            except (ApiError, Expired):
+                self._not_before = time.monotonic() + RETRY
+                break
+            news = news or bool(self._known[name])
         return news
+
+    async def _ask(self, namespace: str, name: str) -> frozenset[DeviceName]:
+        """Devices that a claim has administrative access to; none of a claim that is gone. Raises ApiError, Expired."""
+        path = f"{GROUP}/{self._version()}/namespaces/{quote(namespace, safe='')}/resourceclaims/{quote(name, safe='')}"
+        try:
+            claim = decoded(_CLAIM, await self._api.get(path, {}), path)
+        except ApiError as error:
+            if error.kind == "not_found":
+                return frozenset()
+            raise
+        results = (claim.status.allocation or _Allocation()).devices.results or ()
+        return frozenset((result.driver, result.pool, result.device) for result in results if result.admin)
 
 
 async def served_version(api: Api) -> str:
     """The best version of resource.k8s.io that the server has; empty if it has none. Raises ApiError."""
     try:
-        found = msgspec.json.decode(await api.get(GROUP, {}), type=_ApiGroup)
-    except (Expired, msgspec.MsgspecError) as error:
-        raise ApiError("answer", f"{GROUP}: {error}") from error
+        found = decoded(_GROUP, await api.get(GROUP, {}), GROUP)
+    except Expired as error:
+        raise ApiError("answer", f"{GROUP}: HTTP 410") from error
+    except ApiError as error:
+        if error.kind == "not_found":
+            return ""
+        raise
     served = {item.version for item in found.versions or ()}
     return next((version for version in VERSIONS if version in served), "")
 

@@ -72,8 +72,11 @@ class Matcher:
         self._found: dict[tuple[str, str], tuple[Match, ...]] = {}
 
     def knows(self, resource: str) -> bool:
-        """Whether a resource hands out devices of any vendor that is here."""
-        return any(self._concerns(vendor.table, resource) for vendor in self._vendors)
+        """Whether a resource, or a DRA driver, hands out devices of any vendor that is here."""
+        return any(
+            self._concerns(vendor.table, resource) or any(rule.driver == resource for rule in vendor.table.dra)
+            for vendor in self._vendors
+        )
 
     def find(self, claim: Claim) -> tuple[Match, ...]:
         """The devices that a claim means; none if no form fits or no device has the names."""
@@ -117,7 +120,7 @@ class Matcher:
         found = [
             device
             for device in vendor.devices
-            if wanted.items() <= self._names[vendor.vendor, device.uuid, device.partition].items()
+            if _has(self._names[vendor.vendor, device.uuid, device.partition], wanted)
         ]
         wholes = [device for device in found if not device.partition]
         for device in wholes or found:
@@ -126,6 +129,14 @@ class Matcher:
     @staticmethod
     def _concerns(table: Attribution, resource: str) -> bool:
         return _any(resource, table.resources) and not _any(resource, table.ignore)
+
+
+def _has(known: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Whether a device has all of the names. A part may be called by its own uuid where others are by the whole's."""
+    return all(
+        known.get(name) == value or (name == "uuid" and known.get("partition_uuid") == value)
+        for name, value in wanted.items()
+    )
 
 
 def _any(name: str, patterns: Iterable[str]) -> bool:

@@ -62,7 +62,11 @@ class PodResources:
     @property
     def held(self) -> Sequence[Held]:
         """The last good answer; nothing when it is too old."""
-        return self._held if self._is_fresh() else ()
+        return self.told() or ()
+
+    def told(self) -> Sequence[Held] | None:
+        """The same; None when it is too old, or there was none."""
+        return self._held if self._is_fresh() else None
 
     def claims(self) -> Sequence[Claim]:
         """Of device plugins; those of DRA are another source's."""

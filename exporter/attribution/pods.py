@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from exporter.attribution.api import Api, ApiError, Backoff, Expired
+from exporter.attribution.api import Api, ApiError, Backoff, Expired, decoded
 from exporter.attribution.claims import NamespaceLabels, Owner, Pod, Pods, Status
-from exporter.attribution.watch import Listed, Object, key
+from exporter.attribution.watch import Listed, Object, by_name
 
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
 
@@ -23,6 +23,7 @@ class _Container(msgspec.Struct, frozen=True):
 
 class _Spec(msgspec.Struct, frozen=True):
     containers: list[_Container] | None = None
+    init: list[_Container] | None = msgspec.field(name="initContainers", default=None)
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -56,17 +57,23 @@ class Poll:
         while True:
             pause = self._period
             try:
-                found = _LIST.decode(await self._api.get("/pods", {}))
-            except (ApiError, Expired, msgspec.MsgspecError) as error:
+                found = decoded(_LIST, await self._api.get("/pods", {}), "/pods")
+            except (ApiError, Expired) as error:
                 kind, asked = (error.kind, error.pause) if isinstance(error, ApiError) else ("answer", None)
                 self._failed(kind)
-                self.status = Status(up=False, last_success=self.status.last_success, hint=str(error))
+                self.status = Status(up=False, last_success=self.status.last_success, hint=f"the kubelet: {error}")
                 pause = max(pause, self._backoff.pause(asked))
+                self._changed()
             else:
-                self.objects = {key(item): item for item in found.items or ()}
-                self.status = Status(up=True, last_success=time.time())
-            self._changed()
+                self._take(by_name(found.items or ()))
             await asyncio.sleep(pause)
+
+    def _take(self, objects: dict[tuple[str, str], PodObject]) -> None:
+        news = objects != self.objects or not self.status.up
+        self.objects = objects
+        self.status = Status(up=True, last_success=time.time())
+        if news:
+            self._changed()
 
 
 def pods(objects: Objects, annotations: frozenset[str]) -> Pods:
@@ -88,6 +95,7 @@ def _pod(item: PodObject, annotations: frozenset[str]) -> Pod:
         owners=[Owner(owner.kind, owner.name, bool(owner.controller)) for owner in metadata.owners or ()],
         containers=dict(_containers((*(status.containers or ()), *(status.init or ())))),
         container_order=[container.name for container in item.spec.containers or ()],
+        init_order=[container.name for container in item.spec.init or ()],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -71,21 +72,29 @@ class ProcessSource:
             self._status = Status(up=True, last_success=time.time())
 
     def claims(self) -> Sequence[Claim]:
-        found: dict[Claim, None] = {}
+        """One for each owner of processes on a device."""
+        found: dict[tuple[str, ...], Claim] = {}
         for process, claim in self._owned():
-            found[msgspec.structs.replace(claim, names={"uuid": process.uuid, "partition": process.partition})] = None
-        return list(found)
+            key = (process.uuid, process.partition, claim.pod_uid, claim.pod, claim.container, claim.job_name)
+            names = {"uuid": process.uuid, **({"partition": process.partition} if process.partition else {})}
+            found.setdefault(key, msgspec.structs.replace(claim, vendor=process.vendor, names=names))
+        return list(found.values())
 
     def memory(self) -> Mapping[tuple[str, str, str, str, str], int]:
         """(uuid, partition, namespace, pod, container) → bytes in use by its processes, where all of them tell."""
-        found: dict[tuple[str, str, str, str, str], int | None] = {}
+        used: dict[tuple[str, str, str, str, str], dict[int, int | None]] = defaultdict(dict)
         for process, claim in self._owned():
-            if not claim.pod:
-                continue
-            key = (process.uuid, process.partition, claim.namespace, claim.pod, claim.container)
-            before = found.get(key, 0)
-            found[key] = None if before is None or process.memory is None else before + process.memory
-        return {key: value for key, value in found.items() if value is not None}
+            if claim.pod:
+                of = used[process.uuid, process.partition, claim.namespace, claim.pod, claim.container]
+                # One that computes and draws is told twice, each time with all it uses.
+                told = of.get(process.pid, 0)
+                of[process.pid] = None if told is None or process.memory is None else max(told, process.memory)
+        sums: dict[tuple[str, str, str, str, str], int] = {}
+        for key, by_pid in used.items():
+            values = [value for value in by_pid.values() if value is not None]
+            if len(values) == len(by_pid):
+                sums[key] = sum(values)
+        return sums
 
     def _owned(self) -> Iterator[tuple[Running, Claim]]:
         pods = self._pods()

@@ -3,26 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from exporter.attribution.claims import Claim, SourceName, Status
+from exporter.attribution.identity import clean
+from exporter.attribution.squeue import JobDetails
 from exporter.config.attribution import SlurmAttribution
 
-FILE_NAME: Final = re.compile(r"(?P<index>\d{1,4})(?:[.-](?P<instance>\d{1,4}))?")
+FILE_NAME: Final = re.compile(r"(?P<index>[0-9]{1,4})(?:[.-](?P<instance>[0-9]{1,4}))?")
 MAX_BYTES: Final = 64 * 1024
 MAX_FILES: Final = 2048
 MAX_JOBS: Final = 64
 """Jobs of one file; more share no device."""
-ANSWER_BYTES: Final = 32 * 1024 * 1024
+MAX_ID: Final = 128
+RENDER_MINORS: Final = 128
+"""Some prologs number devices by the minors of their render nodes, which begin here."""
+
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT: Final = msgspec.json.Decoder(str | int)
+_LABELS: Final = {
+    "SLURM_JOB_ID": "job_id",
+    "SLURM_JOB_USER": "job_user",
+    "SLURM_JOB_PARTITION": "job_partition",
+    "SLURM_CLUSTER_NAME": "cluster_name",
+}
+"""Variables, and the labels that they become."""
+_DEVICES: Final = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS")
+"""Variables that list devices. Without CUDA the first is there and empty."""
+
+
+class File(msgspec.Struct, frozen=True):
+    """What a prolog wrote about a device."""
+
+    index: str
+    instance: str
+    """Of a part of the device; empty for the whole."""
+    text: str
 
 
 class SlurmSource:
-    """Claims of batch jobs, read again in time. Files are written without care: half of one is read again later."""
+    """Claims of batch jobs, read again in time: files are written without care, and half of one is whole soon."""
 
     name: SourceName = "slurm"
 
@@ -40,120 +67,123 @@ class SlurmSource:
         self._config, self._lines, self._objects, self._proc = config, lines, objects, proc
         self._changed, self._failed = changed, failed
         self._claims: tuple[Claim, ...] = ()
-        self._details: Mapping[str, Mapping[str, str]] = {}
-        self._asked_at = float("-inf")
         self._status = Status(up=False, hint="the directories have not been read yet")
+        self._details = (
+            JobDetails(config.details_poll, changed=changed, failed=failed) if config.details == "squeue" else None
+        )
 
     @property
     def status(self) -> Status:
+        if self._status.up and self._details is not None and self._details.hint:
+            return msgspec.structs.replace(self._status, hint=self._details.hint)
         return self._status
 
     def claims(self) -> Sequence[Claim]:
-        return self._claims
+        """With the user for a tenant where nothing tells the account."""
+        details = self._details
+        told = [claim if details is None else details.fill(claim) for claim in self._claims]
+        return [msgspec.structs.replace(c, tenant=c.raw.get("job_user", "")) if not c.tenant else c for c in told]
 
     async def run(self) -> None:
         """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._poll())
+            if self._details is not None:
+                group.create_task(self._details.run())
+
+    async def _poll(self) -> None:
         while True:
-            try:
-                found = await asyncio.to_thread(self._read)
-            except OSError as error:
+            claims, problems = await asyncio.to_thread(self._read)
+            if problems:
                 self._failed("io")
-                self._status = Status(up=False, last_success=self._status.last_success, hint=str(error))
+                self._status = Status(up=False, last_success=self._status.last_success, hint="; ".join(problems[:3]))
             else:
-                await self._learn(found)
-                detailed = tuple(_with_details(claim, self._details.get(claim.job_name, {})) for claim in found)
                 self._status = Status(up=True, last_success=time.time())
-                if detailed != self._claims:
-                    self._claims = detailed
-                    self._changed()
+            if claims != self._claims:
+                self._claims = claims
+                self._changed()
             await asyncio.sleep(self._config.poll)
 
-    def _read(self) -> tuple[Claim, ...]:
-        """All files of all directories that are there. Files from before the last boot are left-overs."""
+    def _read(self) -> tuple[tuple[Claim, ...], list[str]]:
+        """What all files of all directories that are there say, and what could not be read."""
         booted = boot_time(self._proc)
-        claims = [claim for folder in self._lines for claim in of_lines(Path(folder), self._config.vendor, booted)]
-        claims += [claim for folder in self._objects for claim in of_objects(Path(folder), self._config.vendor, booted)]
-        return tuple(dict.fromkeys(claims))
-
-    async def _learn(self, claims: Sequence[Claim]) -> None:
-        """Ask the controller for accounts and users, seldom, and only while there are jobs that it has not told."""
-        unknown = {claim.job_name for claim in claims} - self._details.keys()
-        if self._config.details == "none" or not unknown:
-            return
-        if time.monotonic() - self._asked_at < self._config.details_poll:
-            return
-        self._asked_at = time.monotonic()
-        try:
-            self._details = await squeue()
-        except (OSError, ValueError, TimeoutError) as error:
-            self._failed("squeue")
-            self._status = Status(up=True, last_success=self._status.last_success, hint=f"squeue: {error}")
+        problems: list[str] = []
+        claims: list[Claim] = []
+        for folder in self._lines:
+            claims += of_lines(files(Path(folder), booted, problems), self._config.vendor)
+        for folder in self._objects:
+            claims += of_objects(files(Path(folder), booted, problems), self._config.vendor)
+        return tuple(claims), problems
 
 
-def of_lines(folder: Path, vendor: str, booted: float) -> Iterator[Claim]:
-    """A directory whose files are named after devices and have a job id a line."""
-    for names, text in _files(folder, booted):
-        for line in text.splitlines()[:MAX_JOBS]:
-            job = line.strip()
-            if job:
-                yield _claim(vendor, names, job, raw={"hpc_job": job})
+def of_lines(found: Sequence[File], vendor: str) -> Iterator[Claim]:
+    """Of files that are named after devices and have a job id a line."""
+    for file in found:
+        listed = (line.strip() for line in file.text.splitlines()[:MAX_JOBS])
+        for job in dict.fromkeys(listed):
+            if job and job.isprintable() and len(job) <= MAX_ID:
+                names = {"index": file.index, **({"gi": file.instance} if file.instance else {})}
+                yield _claim(vendor, names, job, {"hpc_job": job})
 
 
-def of_objects(folder: Path, vendor: str, booted: float) -> Iterator[Claim]:
-    """A directory whose files have a JSON object of the job's variables. The object names the devices, not the file."""
-    for names, text in _files(folder, booted):
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(found, dict):
-            continue
-        told = {str(name): str(value) for name, value in found.items() if isinstance(value, str | int)}
-        job = told.get("SLURM_JOB_ID", "")
+def of_objects(found: Sequence[File], vendor: str) -> Iterator[Claim]:
+    """Of files that have a JSON object of the job's variables. These list the devices of the whole job.
+
+    Each device of a job has such a file. What another file says of a device that has one of its own does not count:
+    that file may be the left-over of an earlier job.
+    """
+    told = [(str(int(file.index) % RENDER_MINORS), _variables(file.text)) for file in found]
+    own = {index for index, variables in told if variables.get("SLURM_JOB_ID")}
+    for named, variables in told:
+        job = clean(variables.get("SLURM_JOB_ID", ""))
         if not job:
             continue
-        raw = {
-            "job_id": job,
-            "job_user": told.get("SLURM_JOB_USER", ""),
-            "job_partition": told.get("SLURM_JOB_PARTITION", ""),
-            "cluster_name": told.get("SLURM_CLUSTER_NAME", ""),
-        }
-        listed = told.get("CUDA_VISIBLE_DEVICES") or told.get("SLURM_JOB_GPUS") or ""
-        indices = [str(int(part) % 128) for part in listed.split(",") if part.strip().isdecimal()][:MAX_JOBS]
-        for index in indices or [names["index"]]:
-            claim = _claim(vendor, {"index": index}, job, raw=raw)
-            yield _with_details(claim, {"user": raw["job_user"], "queue": raw["job_partition"]})
+        raw = {label: clean(variables[name]) for name, label in _LABELS.items()}
+        for index in _indices(variables) or (named,):
+            if index == named or index not in own:
+                claim = _claim(vendor, {"index": index}, job, raw)
+                yield msgspec.structs.replace(claim, queue=raw["job_partition"])
+
+
+def _variables(text: str) -> Mapping[str, str]:
+    """Nothing of half an object."""
+    try:
+        found = _OBJECT.decode(text.encode())
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    told: dict[str, str] = {}
+    for name in (*_LABELS, *_DEVICES):
+        try:
+            told[name] = str(_TEXT.decode(found[name])) if name in found else ""
+        except msgspec.MsgspecError:
+            told[name] = ""
+    return told
+
+
+def _indices(variables: Mapping[str, str]) -> Sequence[str]:
+    listed = next((variables[name] for name in _DEVICES if variables[name].strip()), "")
+    numbers = [int(part) for part in listed.split(",")[:MAX_JOBS] if re.fullmatch(r"\s*[0-9]{1,4}\s*", part)]
+    return list(dict.fromkeys(str(number % RENDER_MINORS) for number in numbers))
 
 
 def _claim(vendor: str, names: Mapping[str, str], job: str, raw: Mapping[str, str]) -> Claim:
-    return Claim(source="slurm", vendor=vendor, names=dict(names), job_name=job, job_kind="SlurmJob", raw=dict(raw))
+    return Claim(source="slurm", vendor=vendor, names=names, job_name=job, job_kind="SlurmJob", raw=raw)
 
 
-def _with_details(claim: Claim, details: Mapping[str, str]) -> Claim:
-    if not details:
-        return claim
-    return Claim(
-        source=claim.source,
-        vendor=claim.vendor,
-        names=claim.names,
-        job_name=claim.job_name,
-        job_kind=claim.job_kind,
-        tenant=claim.tenant or details.get("account", "") or details.get("user", ""),
-        queue=claim.queue or details.get("queue", ""),
-        raw=claim.raw,
-    )
+def files(folder: Path, booted: float, problems: list[str]) -> Sequence[File]:
+    """The files of devices; those from before the last boot are left-overs. A directory that is not there has none.
 
-
-def _files(folder: Path, booted: float) -> Iterator[tuple[dict[str, str], str]]:
-    """Names of the device and the text, of each file of a device. A directory that is not there has none."""
+    What cannot be read is added to ``problems``.
+    """
     try:
-        paths = sorted(folder.iterdir())[:MAX_FILES]
+        named = [(path, name) for path in folder.iterdir() if (name := FILE_NAME.fullmatch(path.name))]
     except (FileNotFoundError, NotADirectoryError):
-        return
-    for path in paths:
-        name = FILE_NAME.fullmatch(path.name)
-        if name is None:
-            continue
+        return ()
+    except OSError as error:
+        problems.append(str(error))
+        return ()
+    found: list[File] = []
+    for path, name in itertools.islice(sorted(named, key=lambda each: each[0].name), MAX_FILES):
         try:
             if not path.is_file() or path.stat().st_mtime < booted:
                 continue
@@ -162,71 +192,18 @@ def _files(folder: Path, booted: float) -> Iterator[tuple[dict[str, str], str]]:
         except FileNotFoundError:
             # The epilog was faster.
             continue
-        names = {"index": name["index"]}
-        if name["instance"] is not None:
-            names["gi"] = name["instance"]
-        yield names, text
+        except OSError as error:
+            problems.append(str(error))
+            continue
+        found.append(File(str(int(name["index"])), str(int(name["instance"])) if name["instance"] else "", text))
+    return found
 
 
 def boot_time(proc: str) -> float:
     """Unix seconds; 0 where the host does not tell."""
     try:
         text = (Path(proc) / "stat").read_text()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return 0.0
     found = re.search(r"^btime (\d+)$", text, re.MULTILINE)
     return float(found[1]) if found else 0.0
-
-
-async def squeue(program: str = "squeue", limit: float = 30.0) -> dict[str, dict[str, str]]:
-    """Job id → account, user, partition of all running jobs. Raises OSError, ValueError, TimeoutError."""
-    process = await asyncio.create_subprocess_exec(
-        program,
-        "--json",
-        "--states=running",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(limit):
-            output = await _all(process)
-            await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    if process.returncode:
-        raise ValueError(f"it ended with {process.returncode}")
-    return jobs(json.loads(output))
-
-
-async def _all(process: asyncio.subprocess.Process) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while process.stdout is not None and (part := await process.stdout.read(256 * 1024)):
-        size += len(part)
-        if size > ANSWER_BYTES:
-            raise ValueError(f"it prints more than {ANSWER_BYTES} bytes")
-        parts.append(part)
-    return b"".join(parts)
-
-
-def jobs(answer: Any) -> dict[str, dict[str, str]]:
-    """What ``squeue --json`` says of each job, in the shapes of all versions. Raises ValueError."""
-    listed = answer.get("jobs") if isinstance(answer, dict) else None
-    if not isinstance(listed, list):
-        raise ValueError("there is no list of jobs in its answer")
-    found: dict[str, dict[str, str]] = {}
-    for job in listed:
-        if isinstance(job, dict) and isinstance(job.get("job_id"), int):
-            found[str(job["job_id"])] = {
-                "account": _text(job.get("account")),
-                "user": _text(job.get("user_name")),
-                "queue": _text(job.get("partition")),
-            }
-    return found
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""

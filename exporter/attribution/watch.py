@@ -6,12 +6,13 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from exporter.attribution.api import Api, ApiError, Backoff, Expired
+from exporter.attribution.api import Api, ApiError, Backoff, Expired, decoded
 from exporter.attribution.claims import Status
 
 log = logging.getLogger(__name__)
@@ -20,6 +21,11 @@ WATCH_SECONDS: Final = (300, 600)
 """How long a watch is asked to last; drawn, so that not all nodes come again at once."""
 GRACE: Final = 30.0
 """A watch that is silent for so much longer than asked is dead."""
+SHORT: Final = 1.0
+"""Seconds; a server that ends every watch sooner must not be asked without pause."""
+MAX_OBJECTS: Final = 50_000
+APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""An annotation with the whole object once more."""
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
@@ -69,6 +75,7 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 _EVENT: Final = msgspec.json.Decoder(_Event)
+_FAILURE: Final = msgspec.json.Decoder(_Failure)
 
 
 def key(item: Object) -> tuple[str, str]:
@@ -114,14 +121,12 @@ class Watch(Generic[T]):
                 # Asked of the quorum: a cache that has just begun may be older than what was seen.
                 self._version, cached = "", False
                 self._failed("expired")
-                await asyncio.sleep(random.uniform(0, 1))
+                await asyncio.sleep(self._backoff.pause(None))
             except ApiError as error:
+                if error.kind in ("answer", "not_found"):
+                    self._version = ""
                 self._down(error)
                 await asyncio.sleep(self._backoff.pause(error.pause))
-            except msgspec.MsgspecError as error:
-                self._version = ""
-                self._down(ApiError("answer", f"{self._path}: {error}"))
-                await asyncio.sleep(self._backoff.pause(None))
 
     def _down(self, error: ApiError) -> None:
         self._failed(error.kind)
@@ -131,18 +136,22 @@ class Watch(Generic[T]):
         self._changed()
 
     def _up(self) -> None:
+        was_up = self.status.up
         self.status = Status(up=True, last_success=time.time())
+        if not was_up:
+            self._changed()
 
     async def _list(self, *, cached: bool) -> None:
         query = {**self._query, **({"resourceVersion": "0"} if cached else {})}
-        found = self._list_decoder.decode(await self._api.get(self._path, query, accept=self._accept[0]))
-        self.objects = {key(item): item for item in found.items or ()}
+        body = await self._api.get(self._path, query, accept=self._accept[0])
+        found = decoded(self._list_decoder, body, self._path)
+        self.objects = by_name(found.items or ())
         self._version = found.metadata.version
         self._up()
         self._changed()
 
     async def _follow(self) -> None:
-        """One watch, until it ends."""
+        """One watch, until it ends. Raises what Api does, where the server refused it or told of trouble."""
         seconds = random.randint(*WATCH_SECONDS)
         query = {
             **self._query,
@@ -152,26 +161,51 @@ class Watch(Generic[T]):
             "timeoutSeconds": str(seconds),
         }
         began = time.monotonic()
-        async for line in self._api.lines(self._path, query, idle=seconds + GRACE, accept=self._accept[1]):
-            self._take(_EVENT.decode(line))
-            self._up()
-        if time.monotonic() - began < 1:
-            # A server that ends every watch at once must not be asked without pause.
+        lines = self._api.lines(self._path, query, idle=seconds + GRACE, opened=self._up, accept=self._accept[1])
+        try:
+            async with aclosing(lines):
+                async for line in lines:
+                    self._take(decoded(_EVENT, line, self._path))
+                    self._up()
+        except ApiError as error:
+            # Balancers cut what is silent: whether there is trouble, the next watch tells.
+            if error.kind != "connection" or not self.status.up or time.monotonic() - began < SHORT:
+                raise
+        if time.monotonic() - began < SHORT:
             raise ApiError("server", f"{self._path}: the watch ended at once")
 
     def _take(self, event: _Event) -> None:
         if event.type == "ERROR":
-            failure = msgspec.json.decode(event.object, type=_Failure)
-            if failure.code == 410 or failure.reason in ("Expired", "Gone"):
-                raise Expired
-            raise ApiError("server", f"{self._path}: the watch ended with {failure.code} {failure.reason}")
-        item = self._decoder.decode(event.object)
+            self._refused(decoded(_FAILURE, event.object, self._path))
+        if event.type not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+            return
+        item = decoded(self._decoder, event.object, self._path)
         if item.metadata.version:
             self._version = item.metadata.version
         if event.type == "BOOKMARK":
             return
         if event.type == "DELETED":
             self.objects.pop(key(item), None)
-        else:
-            self.objects[key(item)] = item
+        elif key(item) in self.objects or len(self.objects) < MAX_OBJECTS:
+            self.objects[key(item)] = slim(item)
         self._changed()
+
+    def _refused(self, failure: _Failure) -> None:
+        """Raises Expired or ApiError. Whatever it was, the list is read anew: the version may be to blame."""
+        if failure.code == 410 or failure.reason in ("Expired", "Gone"):
+            raise Expired
+        self._version = ""
+        raise ApiError("server", f"{self._path}: the watch ended with {failure.code} {failure.reason}")
+
+
+def by_name(items: Iterable[T]) -> dict[tuple[str, str], T]:
+    """Objects by namespace and name, as many as are kept."""
+    return {key(item): slim(item) for item, _ in zip(items, range(MAX_OBJECTS), strict=False)}
+
+
+def slim(item: T) -> T:
+    """Without the annotation that repeats the object."""
+    told = item.metadata.annotations
+    if told is not None:
+        told.pop(APPLIED, None)
+    return item

@@ -10,6 +10,9 @@ from collectors.base import Device, Group, Sample, Settings, Unavailable
 from collectors.nvidia import ways
 from collectors.nvidia.dcgm import collector as dcgm
 from collectors.nvidia.dcgm.address import Address
+from exporter.assemble import assemble
+from exporter.config.model import CollectorConfig, Config
+from exporter.registry import catalogues
 
 ENGINE = Address("unix", "/run/engine")
 
@@ -108,3 +111,13 @@ def test_before_a_discovery_nothing_is_read(world: World) -> None:
         world.best.sample("normal")
     world.best.close()
     assert world.looks == 0
+
+
+def test_beside_the_bridge_no_series_is_read_twice() -> None:
+    config = Config(collectors={"nvidia": CollectorConfig(source="both")})
+    members = [member.spec for member in assemble(config, catalogues()) if member.spec.name.startswith("nvidia")]
+    native, bridge = (frozenset[str]().union(*spec.wanted.values()) for spec in members)
+    assert not native & bridge
+    # What NVML cannot give comes from dcgm-exporter even while DCGM could be read.
+    assert "DCGM_EXP_GPU_HEALTH_STATUS" in bridge
+    assert "DCGM_FI_DEV_GPU_TEMP" in native

@@ -149,7 +149,9 @@ class DcgmCollector:
         self._history.book.keep(inventory)
         watches.refresh()
         self._await_ratios(self._session)
-        self._history.drain(engine, list(self._session.xids), self._session.places)
+        if self._history.new:
+            # From here on an Xid is an event; what came before is remembered.
+            self._history.drain(engine, self._session.xids, self._session.places)
         self._notices += builder.errors
         self._discovered_at = self._looked_at = time.monotonic()
         return inventory.devices
@@ -157,7 +159,7 @@ class DcgmCollector:
     def _sample(self, engine: Engine, session: Session, group: Group) -> Sample:
         now, pace = time.monotonic(), self._paces.get(group)
         readings: list[Reading] = []
-        faults = self._history.drain(engine, list(session.xids), session.places)
+        faults = self._history.drain(engine, session.xids, session.places)
         if pace is not None and pace.note(now):
             for block in session.blocks[group]:
                 _rewatch(session.watches, block, pace.seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -35,9 +35,16 @@ class History:
         self.book = XidBook(window)
         self._since = 0
 
-    def drain(self, engine: Engine, watches: list[tuple[int, int]], places: Mapping[abi.Entity, int]) -> list[Fault]:
+    @property
+    def new(self) -> bool:
+        """Whether nobody has looked yet."""
+        return self._since == 0
+
+    def drain(
+        self, engine: Engine, watches: Sequence[tuple[int, int]], places: Mapping[abi.Entity, int]
+    ) -> list[Fault]:
         """New Xids. Those of before the first look are no events: only the book has them. Raises DcgmFailure."""
-        first, since = self._since == 0, self._since
+        first, since = self.new, self._since
         events: set[Event] = set()
         nexts = []
         for group, fields in watches:

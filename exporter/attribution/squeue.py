@@ -1,0 +1,163 @@
+"""What Slurm's controller knows of jobs, as ``squeue --json`` prints it: account, user, partition."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from exporter.attribution.claims import Claim
+from exporter.attribution.identity import clean
+
+COMMAND: Final = ("squeue", "--json", "--states=running")
+TIMEOUT: Final = 60.0
+MAX_ANSWER: Final = 32 * 1024 * 1024
+MAX_WANTED: Final = 1024
+"""Jobs of one node that are asked after."""
+
+
+class Details(msgspec.Struct, frozen=True):
+    """Of one job. What the controller does not tell stays empty."""
+
+    job: str = ""
+    account: str = ""
+    user: str = ""
+    partition: str = ""
+
+
+class _Job(msgspec.Struct, frozen=True):
+    """As far as it is read. Types differ between versions, and not only those of numbers."""
+
+    job_id: Any = None
+    account: Any = None
+    user_name: Any = None
+    partition: Any = None
+    step_id: Any = None
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    jobs: list[_Job]
+
+
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+
+
+def jobs(answer: bytes) -> dict[str, Details]:
+    """By job id, and by SLUID where the controller tells it (26.05 and newer). Raises ValueError."""
+    try:
+        listed = _ANSWER.decode(answer).jobs
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"its answer is not understood: {error}") from error
+    found: dict[str, Details] = {}
+    for job in listed:
+        identity = _number(job.job_id)
+        if not identity:
+            continue
+        details = Details(identity, _text(job.account), _text(job.user_name), _text(job.partition))
+        found[identity] = details
+        sluid = _text(job.step_id.get("sluid")) if isinstance(job.step_id, dict) else ""
+        if sluid:
+            found[sluid.casefold()] = details
+    return found
+
+
+def _number(value: Any) -> str:
+    """A plain number, or since 23.02 one that says whether it is set."""
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set") is True else None
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else ""
+
+
+def _text(value: Any) -> str:
+    return clean(value) if isinstance(value, str) else ""
+
+
+class JobDetails:
+    """Asks the controller seldom, and only while there are jobs that it has not told of."""
+
+    def __init__(self, period: float, *, changed: Callable[[], None], failed: Callable[[str], None]) -> None:
+        """``failed`` is told the kind of each trouble, for a counter."""
+        self.hint = ""
+        """What to do where the controller does not answer."""
+        self._period, self._changed, self._failed = period, changed, failed
+        self._known: Mapping[str, Details] = {}
+        self._wanted: dict[str, None] = {}
+
+    def fill(self, claim: Claim) -> Claim:
+        """The claim with what is known of its job; what the claim's own source knows of it stays."""
+        if not claim.job_name or claim.job_kind != "SlurmJob":
+            return claim
+        name = claim.job_name.casefold()
+        if len(self._wanted) < MAX_WANTED:
+            self._wanted[name] = None
+        told = self._known.get(name, Details())
+        return msgspec.structs.replace(
+            claim,
+            job_name=told.job or claim.job_name,
+            tenant=claim.tenant or told.account or told.user,
+            queue=claim.queue or told.partition,
+        )
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause = min(5.0, self._period)
+        asked_at = float("-inf")
+        while True:
+            wanted, self._wanted = self._wanted, {}
+            if wanted.keys() - self._known.keys() and time.monotonic() - asked_at >= self._period:
+                asked_at = time.monotonic()
+                await self._ask(wanted)
+            await asyncio.sleep(pause)
+
+    async def _ask(self, wanted: Mapping[str, None]) -> None:
+        try:
+            found = await asyncio.to_thread(jobs, await squeue())
+        except (OSError, ValueError) as error:
+            self._failed("squeue")
+            self.hint = f"squeue: {error}"
+            return
+        self.hint = ""
+        self._known = {name: found[name] for name in wanted if name in found}
+        self._changed()
+
+
+async def squeue(limit: float = TIMEOUT) -> bytes:
+    """What the program prints. Raises OSError, of which TimeoutError, and ValueError."""
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(limit):
+            output = await _all(process)
+            await process.wait()
+    except TimeoutError:
+        raise TimeoutError(f"it does not end within {limit:g} seconds") from None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    if process.returncode:
+        raise ValueError(f"it ended with {process.returncode}")
+    return output
+
+
+async def _all(process: asyncio.subprocess.Process) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while process.stdout is not None and (part := await process.stdout.read(256 * 1024)):
+        size += len(part)
+        if size > MAX_ANSWER:
+            raise ValueError(f"it prints more than {MAX_ANSWER} bytes")
+        parts.append(part)
+    return b"".join(parts)
