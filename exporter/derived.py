@@ -24,6 +24,7 @@ from exporter.view import Blocks, CommonTexts, View, ViewOptions
 
 HEALTH_STATES: Final = tuple(METRICS["accel_health_state"].labels["state"])
 ACTIONS: Final = tuple(METRICS["accel_recovery_action"].labels["action"])
+GROUPS: Final[tuple[Group, ...]] = ("fast", "normal", "slow")
 ENERGY: Final = "accel_energy_joules_total"
 POWER: Final = "accel_power_watts"
 
@@ -122,8 +123,8 @@ def derive(
     """The derived series of one collector's devices, but for those ``covered`` by another collector of the vendor."""
     allocation = attributed.allocation if attributed is not None else None
     rows = _Rows(snapshot.vendor, view.options, allocation)
-    reporting = _reporting(view, snapshot, monotonic)
-    health = _health(view, snapshot, plan, book, reporting, monotonic)
+    answering = reporting(view, snapshot, monotonic)
+    health = _health(view, snapshot, plan, book, answering, monotonic)
     memory = _memory(snapshot, plan)
     told_action = {output.id.uuid for output in plan.outputs if output.id.metric == "accel_recovery_action"}
     for position, device in enumerate(snapshot.devices):
@@ -131,7 +132,7 @@ def derive(
             continue
         owner = (snapshot.vendor, device.uuid, device.partition)
         rows.add("accel_info", device, 1, _facts(snapshot, device, book, memory.get(device.uuid)))
-        if taken_at := reporting.get(position):
+        if taken_at := answering.get(position):
             book.sampled(snapshot.collector, owner, taken_at)
         if (last := book.last_sample(snapshot.collector, owner)) is not None:
             rows.add("accel_sample_timestamp_seconds", device, last, (("collector", snapshot.collector),))
@@ -159,23 +160,30 @@ def derive(
     return rows.blocks()
 
 
-def _reporting(view: View, snapshot: Snapshot, monotonic: float) -> dict[int, float]:
-    """Positions of devices with fresh readings → Unix time of the newest. A whole reports through its parts, too."""
+def reporting(view: View, snapshot: Snapshot, monotonic: float) -> dict[int, float]:
+    """Positions of devices that answer → Unix time of the newest sample. A whole answers through its parts, too.
+
+    The group that is read most often decides: that the slow facts of a hanging device are still shown says nothing.
+    """
     found: dict[int, float] = {}
+    decided: set[int] = set()
     wholes = {device.uuid: position for position, device in enumerate(snapshot.devices) if not device.partition}
-    for group, sample in snapshot.groups.items():
-        if not view.fresh(group, sample, monotonic):
+    for group in GROUPS:
+        sample = snapshot.groups.get(group)
+        if sample is None:
             continue
-        for position in {key.device for key in sample.layout if key.device >= 0} - snapshot.lost:
-            found[position] = max(found.get(position, 0.0), sample.taken_at)
-            whole = wholes.get(snapshot.devices[position].uuid)
-            if whole is not None and whole not in snapshot.lost:
-                found[whole] = max(found.get(whole, 0.0), sample.taken_at)
+        listed = {key.device for key in sample.layout if key.device >= 0} - snapshot.lost - decided
+        listed |= {
+            whole for position in listed if (whole := wholes.get(snapshot.devices[position].uuid)) is not None
+        } - snapshot.lost
+        decided |= listed
+        if view.fresh(group, sample, monotonic):
+            found.update(dict.fromkeys(listed - found.keys(), sample.taken_at))
     return found
 
 
 def _health(
-    view: View, snapshot: Snapshot, plan: Plan, book: Book, reporting: Mapping[int, float], monotonic: float
+    view: View, snapshot: Snapshot, plan: Plan, book: Book, answering: Mapping[int, float], monotonic: float
 ) -> dict[str, str]:
     """uuid → state: the worst of lost, the rules that hold and the faults of late; unknown without readings."""
     states: dict[str, str] = {}
@@ -185,7 +193,7 @@ def _health(
         state = worst(book.faults.active(snapshot.vendor, device.uuid, monotonic))
         if position in snapshot.lost:
             state = "failed"
-        elif state == "healthy" and position not in reporting:
+        elif state == "healthy" and position not in answering:
             states[device.uuid] = "unknown"
             continue
         states[device.uuid] = state

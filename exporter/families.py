@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from exporter.model import MetricType, Number
+from exporter.model import Allocation, MetricType, Number
 
 Schema = Literal["common", "raw"]
 
@@ -23,6 +23,8 @@ class Block(msgspec.Struct, frozen=True, eq=False):
 
     prefixes: tuple[str, ...]
     values: tuple[Number, ...]
+    taken_at: float = 0.0
+    """Unix seconds of the sample; 0: made by the agent itself, for the publication."""
 
 
 class Family(msgspec.Struct, frozen=True, eq=False):
@@ -40,6 +42,10 @@ class Publication(msgspec.Struct, frozen=True, eq=False):
 
     version: int
     families: tuple[Family, ...] = ()
+    made_at: float = 0.0
+    """Unix seconds."""
+    allocation: Allocation | None = None
+    """Who works on the devices; the same object as long as it is the same. None: nothing tells."""
 
 
 def clean(text: str) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 
 from exporter.assemble import Catalogues, Member, assemble
-from exporter.config import Config, counters_csv
+from exporter.config import Config, counters_csv, otel
 from exporter.config.load import load
 from exporter.detection import pci_devices, signs
-from exporter.registry import catalogues
+from exporter.registry import survey
 from exporter.tables import simulation
 
 
@@ -38,7 +38,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(source: Source, environ: Mapping[str, str] = os.environ) -> Program:
     """Raises ConfigError, and CatalogueError for a vendor's broken table."""
-    tables = catalogues()
+    found = survey()
+    tables = found.collectors
     config = _load(source, environ, tables)
     if source.demo and not config.simulate.devices and not _any_signs(config, tables):
         config = _with_demo(config, tables)
@@ -56,7 +57,7 @@ def read(source: Source, environ: Mapping[str, str] = os.environ) -> Program:
         catalogues=tables,
         members=tuple(assemble(config, tables, counters)),
         simulated=bool(config.simulate.devices),
-        warnings=warnings,
+        warnings=(*found.broken.values(), *warnings, *otel.warnings(environ, config.otlp)),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from exporter.derived import Book, derive, source_blocks
+from exporter.derived import Book, derive, reporting, source_blocks
 from exporter.families import Block, Family, Publication
 from exporter.model import Attributed, SeriesId, Snapshot
 from exporter.schema import METRICS
@@ -93,7 +93,7 @@ class Publisher:
         for name, block in self._counts(collectors, monotonic):
             duplicates += _merge(merged, {name: [block]})
         self._dropped("duplicate", duplicates)
-        return Publication(self._version, tuple(_families(merged, headers)))
+        return Publication(self._version, tuple(_families(merged, headers)), now, allocation)
 
     def _counts(self, collectors: Sequence[CollectorStatus], monotonic: float) -> Iterable[tuple[str, Block]]:
         """Devices present, reporting and expected, by vendor."""
@@ -126,15 +126,8 @@ class Publisher:
 
 def reporting_devices(view: View, snapshot: Snapshot, monotonic: float) -> int:
     """Whole devices that gave a sample which is not stale, themselves or through their parts."""
-    positions = {
-        key.device
-        for group, sample in snapshot.groups.items()
-        if view.fresh(group, sample, monotonic)
-        for key in sample.layout
-        if key.device >= 0
-    }
     lost = {snapshot.devices[position].uuid for position in snapshot.lost if not snapshot.devices[position].partition}
-    return len({snapshot.devices[position].uuid for position in positions - snapshot.lost} - lost)
+    return len({snapshot.devices[position].uuid for position in reporting(view, snapshot, monotonic)} - lost)
 
 
 def _merge(merged: Blocks, blocks: Mapping[str, list[Block]]) -> int:
@@ -148,7 +141,8 @@ def _merge(merged: Blocks, blocks: Mapping[str, list[Block]]) -> int:
                 for block in added:
                     kept = [row for row in zip(block.prefixes, block.values, strict=True) if row[0] not in seen]
                     repeated += len(block.prefixes) - len(kept)
-                    present.append(Block(tuple(text for text, _ in kept), tuple(value for _, value in kept)))
+                    texts, values = tuple(text for text, _ in kept), tuple(value for _, value in kept)
+                    present.append(Block(texts, values, block.taken_at))
                 continue
         present.extend(added)
     return repeated

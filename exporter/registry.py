@@ -23,21 +23,35 @@ class Found(msgspec.Struct, frozen=True):
     folder: Path
 
 
-def find() -> dict[str, Found]:
-    """All collectors by name. A foreign package cannot take a built-in's name. Nothing of a vendor is imported."""
-    found = {item.name: item for item in _built_in()}
+class Survey(msgspec.Struct, frozen=True):
+    """All collectors that can be used, and those of foreign packages that cannot, with the reason."""
+
+    collectors: dict[str, tuple[Found, Catalogue]]
+    broken: dict[str, str]
+
+
+def survey() -> Survey:
+    """Find collectors and check their tables. Nothing of a vendor is imported.
+
+    A foreign package with a wrong table, or with the name of a built-in, is left out: it must not cost the others their
+    numbers. Raises CatalogueError for a wrong table of our own.
+    """
+    collectors = {item.name: (item, load(item.folder, item.module)) for item in _built_in()}
+    broken: dict[str, str] = {}
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
-        if entry.name in found:
-            raise CatalogueError(
-                f"the package {entry.value} brings a collector {entry.name!r}, which is built in: it needs another name"
-            )
-        found[entry.name] = Found(entry.name, entry.module, _folder(entry))
-    return found
+        try:
+            if entry.name in collectors:
+                raise CatalogueError(f"there is a collector {entry.name!r} already: the package needs another name")
+            item = Found(entry.name, entry.module, _folder(entry))
+            collectors[entry.name] = (item, load(item.folder, item.module))
+        except CatalogueError as error:
+            broken[entry.name] = f"the package {entry.module} is left out: {error}"
+    return Survey(collectors, broken)
 
 
 def catalogues() -> dict[str, tuple[Found, Catalogue]]:
-    """The checked tables of all collectors, by name. Raises CatalogueError."""
-    return {name: (item, load(item.folder, item.module)) for name, item in find().items()}
+    """Those of ``survey`` that can be used."""
+    return survey().collectors
 
 
 def _built_in() -> list[Found]:

@@ -110,7 +110,7 @@ class View:
             return kept[2]
         made: Blocks = {}
         for rows in shape.rows.get(group, ()):
-            made.setdefault(rows.family, []).append(Block(rows.prefixes, rows.values(sample.values)))
+            made.setdefault(rows.family, []).append(Block(rows.prefixes, rows.values(sample.values), sample.taken_at))
         self._blocks[group] = (sample, shape, made)
         return made
 

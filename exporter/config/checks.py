@@ -69,6 +69,11 @@ def is_url(text: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
 
 
+def is_otlp_endpoint(text: str) -> bool:
+    """A URL, or what else a gRPC library takes as an address."""
+    return is_url(text) or is_address(text) or re.fullmatch(r"unix:/\S+", text) is not None
+
+
 def is_regex(text: str) -> bool:
     try:
         re.compile(text)
@@ -97,6 +102,9 @@ def _or_empty(check: Check) -> Check:
 
 ADDRESS: Final = Check("HOST:PORT, such as 127.0.0.1:9859 or [::]:9859", is_address)
 URL: Final = _or_empty(Check("a URL that begins with http:// or https://", is_url))
+OTLP_ENDPOINT: Final = _or_empty(
+    Check("a URL that begins with http:// or https://, HOST:PORT or unix:PATH", is_otlp_endpoint)
+)
 REGEX: Final = Check("a regular expression (Python's)", is_regex)
 NAME: Final = Check("a name", lambda text: _WORD.fullmatch(text) is not None)
 NAME_OR_EMPTY: Final = _or_empty(NAME)
@@ -104,6 +112,7 @@ NODE_NAME: Final = _or_empty(Check("a host's name", lambda text: _NODE.fullmatch
 SERIES: Final = Check(
     "the name of a raw series, or a pattern with * and ?", lambda text: _SERIES.fullmatch(text) is not None
 )
+METRIC: Final = Check("a metric's name, or a pattern with * and ?", SERIES.accepts)
 PATH: Final = _path_check()
 PATH_OR_EMPTY: Final = _or_empty(PATH)
 ROOTED_PATH: Final = _path_check("root")

@@ -1,4 +1,4 @@
-"""Loads the configuration: defaults, then one YAML file, then the environment, then flags; the later one counts."""
+"""Loads the configuration. The later one counts: defaults, OpenTelemetry's variables, file, environment, flags."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from exporter.config import BRIDGED, SOURCES, CollectorConfig, Config, Intervals
 from exporter.config import yaml as config_yaml
 from exporter.config.attribution import Attribution
 from exporter.config.build import Context, Options, build, model
+from exporter.config.otel import contradictions, with_standard
 from exporter.config.overlay import from_environment, from_flags
 from exporter.config.problems import ConfigError, KeyPath, Problem, one_of, show_key, wrong
 from exporter.config.yaml import Node, locate, source_of
@@ -49,6 +50,7 @@ def load(
         except ConfigError as error:
             # The environment and the flags are still looked at: all problems are told in one run.
             problems += error.problems
+    tree = with_standard(tree, environ)
     tree = from_environment(tree, environ, options, problems)
     tree = from_flags(tree, flags, options, problems)
     config = build(model(), tree, (), Context(options, problems))
@@ -80,6 +82,7 @@ def _contradictions(
         yield from _series(config.schema.raw, every, ("schema", "raw"), tree)
     if config.schema.raw_counters:
         yield from _counters(Path(config.schema.raw_counters), tree)
+    yield from contradictions(config.otlp, tree)
 
 
 def _order(config: Config, tree: Node) -> Iterator[tuple[tuple[str, str], Problem]]:

@@ -16,6 +16,7 @@ from collectors.base import Group, HostPaths
 from exporter.config import checks
 from exporter.config.attribution import Attribution
 from exporter.config.checks import checked
+from exporter.config.otlp import Otlp
 from exporter.config.problems import ConfigError, Problem
 
 __all__ = ["Config", "ConfigError", "Problem", "expand"]
@@ -377,6 +378,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = ()
     health: Health = Health()
     attribution: Attribution = Attribution()
+    otlp: Otlp = Otlp()
     paths: Paths = Paths()
     http: Http = Http()
     admin: Admin = Admin()

@@ -51,6 +51,7 @@ FLAGS: Final[Mapping[str, Flag]] = {
     "simulate": Flag("simulate.devices", "NAME=COUNT,…"),
     "simulate-seed": Flag("simulate.seed", "NUMBER"),
     "simulate-scenario": Flag("simulate.scenario", "NAME"),
+    "otlp-endpoint": Flag("otlp.endpoint", "URL"),
     "root": Flag("paths.root", "DIRECTORY"),
     "log-level": Flag("log.level", "LEVEL"),
     "log-format": Flag("log.format", "json|text"),

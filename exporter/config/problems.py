@@ -17,7 +17,9 @@ SHOWN: Final = 50
 _LONGEST_VALUE: Final = 80
 _LONGEST_KEY: Final = 64
 _MOST_NAMES: Final = 20
-_SECRET: Final = re.compile(r"passw|secret|token|credential|api_?key|private_?key|authorization|bearer", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"passw|secret|token|credential|api[_-]?key|private_?key|authorization|bearer|^headers$", re.IGNORECASE
+)
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.registry import find
+from exporter.registry import catalogues
 from tests.e2e.agent import Agent, until
 from tests.e2e.host import make_host
 
@@ -46,7 +46,7 @@ def python_path(site: Path) -> str:
 
 
 def test_the_package_is_no_part_of_ours() -> None:
-    assert "acme" not in find()
+    assert "acme" not in catalogues()
 
 
 def test_an_installed_package_is_found_read_and_served(

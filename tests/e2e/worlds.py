@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from exporter.registry import find
+from exporter.registry import catalogues
 from tests.e2e.host import Host, make_host
 from tests.fakes.nvml import Installation, Scenario, install, scenarios
 from tests.fakes.nvml.model import Value
@@ -83,7 +83,7 @@ class Place(msgspec.Struct, frozen=True):
             "intervals": {"normal": NORMAL, "fast": NORMAL, "slow": 2 * NORMAL},
             "collection": {"retry_unavailable": 1, "backoff_min": 0.1, "backoff_max": 0.2, "deadline": 5},
             "paths": {"root": str(self.host.root)},
-            "collectors": {name: {"enabled": False} for name in find()} | {"nvidia": {"source": "nvml"}},
+            "collectors": {name: {"enabled": False} for name in catalogues()} | {"nvidia": {"source": "nvml"}},
         }
         for name, section in more.items():
             found[name] = {**found.get(name, {}), **section} if isinstance(section, dict) else section
