@@ -16,10 +16,11 @@ from exporter.attribution.service import Attribution
 from exporter.catalogue import Catalogue
 from exporter.config import Config
 from exporter.derived import Book
+from exporter.detection import Bus
 from exporter.families import Publication
 from exporter.publisher import CollectorStatus, Publisher
 from exporter.selfmetrics import SelfMetrics
-from exporter.supervisor import Bus, Runner
+from exporter.supervisor import Runner
 from exporter.view import View
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from exporter.config import SOURCES, CollectorConfig, Config, RawChoice
 from exporter.config.counters_csv import Counter
 from exporter.model import MetricType
 from exporter.registry import Found
-from exporter.supervisor import CollectorSpec, Timing
+from exporter.spec import CollectorSpec, Timing
 from exporter.tables import simulation, tables
 from exporter.view import Header, ViewOptions
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -102,3 +104,20 @@ def glob(pattern: str) -> list[Path]:
         return list(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     except OSError:
         return []
+
+
+class Bus:
+    """What is on the PCI bus, looked at no more often than ``max_age`` and never on the event loop."""
+
+    def __init__(self, sys_path: str, max_age: float = 30.0) -> None:
+        self._sys_path, self._max_age = sys_path, max_age
+        self._looked_at = float("-inf")
+        self._found: list[PciDevice] | None = None
+        self._looking = asyncio.Lock()
+
+    async def devices(self) -> list[PciDevice] | None:
+        async with self._looking:
+            if time.monotonic() - self._looked_at > self._max_age:
+                self._found = await asyncio.to_thread(pci_devices, self._sys_path)
+                self._looked_at = time.monotonic()
+            return self._found

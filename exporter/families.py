@@ -63,3 +63,23 @@ def prefix(name: str, labels: list[tuple[str, str]] | tuple[tuple[str, str], ...
     if not labels:
         return name + " "
     return name + "{" + ",".join(f'{label}="{escape_label(value)}"' for label, value in labels) + "} "
+
+
+def parse_labels(prefix: str) -> dict[str, str]:
+    """The labels of a series' text, which ``prefix`` wrote."""
+    found: dict[str, str] = {}
+    position = prefix.find("{") + 1
+    while position and prefix[position] != "}":
+        equals = prefix.index("=", position)
+        end = equals + 2
+        while prefix[end] != '"':
+            end += 2 if prefix[end] == "\\" else 1
+        value = prefix[equals + 2 : end]
+        found[prefix[position:equals]] = _unescape(value) if "\\" in value else value
+        position = end + 2 if prefix[end + 1] == "," else end + 1
+    return found
+
+
+def _unescape(value: str) -> str:
+    parts = iter(value)
+    return "".join({"n": "\n"}.get(following := next(parts), following) if c == "\\" else c for c in parts)

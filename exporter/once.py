@@ -14,7 +14,7 @@ import msgspec
 from collectors.base import Device
 from exporter.agent import Agent
 from exporter.exposition import BodyRequest, Exposition
-from exporter.families import Family, Publication
+from exporter.families import Family, Publication, parse_labels
 from exporter.model import Number
 from exporter.negotiation import Format
 from exporter.program import Program
@@ -92,26 +92,6 @@ def _family(family: Family) -> dict[str, object]:
             for prefix, value in zip(block.prefixes, block.values, strict=True)
         ],
     }
-
-
-def parse_labels(prefix: str) -> dict[str, str]:
-    """The labels of a series' text, which ``families.prefix`` wrote."""
-    found: dict[str, str] = {}
-    position = prefix.find("{") + 1
-    while position and prefix[position] != "}":
-        equals = prefix.index("=", position)
-        end = equals + 2
-        while prefix[end] != '"':
-            end += 2 if prefix[end] == "\\" else 1
-        value = prefix[equals + 2 : end]
-        found[prefix[position:equals]] = _unescape(value) if "\\" in value else value
-        position = end + 2 if prefix[end + 1] == "," else end + 1
-    return found
-
-
-def _unescape(value: str) -> str:
-    parts = iter(value)
-    return "".join({"n": "\n"}.get(following := next(parts), following) if c == "\\" else c for c in parts)
 
 
 def devices(program: Program, output: Literal["table", "json"], wait: float) -> int:

@@ -47,7 +47,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     stability: Stability = "experimental"
     """stable: name, type, unit, meaning and labels stay; further values of a label may come."""
     otlp: str = ""
-    """OpenTelemetry name where a semantic convention exists; elsewhere the name follows from this one."""
+    """OpenTelemetry name where a convention exists; elsewhere the name follows from this one (exporter/otlp/names.py)."""
 
 
 def _metric(
@@ -93,6 +93,7 @@ _TABLE: Final[Mapping[str, tuple[Metric, ...]]] = {
                 ),
                 FREE,
             ),
+            otlp="hw.gpu.info",
         ),
         _metric(
             "health_state", "gauge", "", "1 for the state that the device is in, 0 for the others; the rule for each vendor is in its page.",
@@ -156,14 +157,14 @@ _TABLE: Final[Mapping[str, tuple[Metric, ...]]] = {
         _metric("compute_occupancy_ratio", "gauge*", "ratio", "Resident work over the most that could be resident."),
         _metric("matrix_active_ratio", "gauge*", "ratio", "Share of cycles in which the matrix (tensor) engines worked."),
         _metric("pipe_active_ratio", "gauge*", "ratio", "Share of cycles in which an arithmetic pipe worked.", {"pipe": FREE}),
-        _metric("media_utilization_ratio", "gauge*", "ratio", "Utilization of media engines.", {"engine": FREE}),
+        _metric("media_utilization_ratio", "gauge*", "ratio", "Utilization of media engines.", {"engine": FREE}, otlp="hw.gpu.utilization"),
         _metric("flops_per_second", "gauge*", "flops_per_second", "Achieved floating point operations, where the vendor tells."),
     ),
     "Clocks and throttling": (
-        _metric("clock_hertz", "gauge stable", "hertz", "Clock rate.", {"domain": ("core", "memory", "media", "fabric")}),
+        _metric("clock_hertz", "gauge stable", "hertz", "Clock rate.", {"domain": ("core", "memory", "media", "fabric")}, otlp="hw.frequency"),
         _metric(
             "clock_limit_hertz", "gauge", "hertz", "Clock limits.",
-            {"domain": ("core", "memory", "media", "fabric"), "limit": ("max", "application")},
+            {"domain": ("core", "memory", "media", "fabric"), "limit": ("max", "application")}, otlp="hw.frequency.limit",
         ),
         _metric(
             "throttle_active", "gauge*", "", "1 while the reason slows the device down. Reasons overlap: never sum them.",
@@ -174,8 +175,14 @@ _TABLE: Final[Mapping[str, tuple[Metric, ...]]] = {
     "Links": (
         _metric("pcie_received_bytes_total", "counter", "bytes", "Bytes that the device received over PCIe.", otlp="hw.gpu.io"),
         _metric("pcie_sent_bytes_total", "counter", "bytes", "Bytes that the device sent over PCIe.", otlp="hw.gpu.io"),
-        _metric("pcie_received_bytes_per_second", "gauge", "bytes_per_second", "PCIe rate towards the device, where the vendor counts no bytes."),
-        _metric("pcie_sent_bytes_per_second", "gauge", "bytes_per_second", "PCIe rate from the device, where the vendor counts no bytes."),
+        _metric(
+            "pcie_received_bytes_per_second", "gauge", "bytes_per_second", "PCIe rate towards the device, where the vendor counts no bytes.",
+            otlp="hw.gpu.io.rate",
+        ),
+        _metric(
+            "pcie_sent_bytes_per_second", "gauge", "bytes_per_second", "PCIe rate from the device, where the vendor counts no bytes.",
+            otlp="hw.gpu.io.rate",
+        ),
         _metric("pcie_errors_total", "counter", "", "PCIe errors.", {"severity": ("correctable", "nonfatal", "fatal")}),
         _metric("pcie_replays_total", "counter", "", "PCIe packets sent again."),
         _metric("pcie_link_width", "gauge stable", "", "PCIe lanes in use."),

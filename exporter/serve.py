@@ -18,6 +18,7 @@ from exporter.exposition import Exposition
 from exporter.negotiation import Format
 from exporter.program import Program, Source, read
 from exporter.selfmetrics import SelfMetrics
+from exporter.status import Monitor, routes
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class _Service:
         self._source, self._program = source, program
         self._metrics = SelfMetrics()
         self._agent = Agent(program.config, program.members, self._metrics)
+        self._monitor = Monitor(self._agent, lambda: self._program)
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -53,11 +55,12 @@ class _Service:
             metrics=self._metrics,
             ready=self._ready,
             alive=self._alive,
-            overview=self._overview,
+            pages=routes(self._monitor),
             release=self._agent.release if config.admin.release else None,
         )
         self._handle_signals()
         self._agent.start()
+        self._spawn(self._monitor.record())
         try:
             server = await http.serve(served, listen_on=config.listen, http=config.http, admin=config.admin)
         except OSError as error:
@@ -119,27 +122,6 @@ class _Service:
 
     def _alive(self) -> tuple[bool, str]:
         return not self._agent.trouble, self._agent.trouble
-
-    def _overview(self) -> http.Overview:
-        monotonic = time.monotonic()
-        rows = []
-        for runner in self._agent.runners:
-            groups = runner.snapshot.groups.values() if runner.snapshot else ()
-            rows.append(
-                http.CollectorLine(
-                    name=runner.spec.name,
-                    state=runner.state,
-                    hint=runner.hint,
-                    devices=len(runner.snapshot.devices) if runner.snapshot else 0,
-                    age=min((monotonic - sample.taken_monotonic for sample in groups), default=None),
-                )
-            )
-        return http.Overview(
-            version=__version__,
-            node=self._program.config.node,
-            simulated=self._program.simulated,
-            collectors=tuple(rows),
-        )
 
     def _greet(self, addresses: tuple[str, ...]) -> None:
         """Tell a person where to look; the log tells the machine."""

@@ -7,14 +7,14 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Final, Literal, TypeVar, get_args
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final, TypeVar, get_args
 
 import msgspec
 
-from collectors.base import Device, Fault, Group, HostPaths
+from collectors.base import Device, Fault, Group
 from exporter.catalogue import Catalogue
-from exporter.detection import PciDevice, pci_devices, present, signs
+from exporter.detection import Bus, present, signs
 from exporter.model import (
     CollectorState,
     Configure,
@@ -31,6 +31,7 @@ from exporter.model import (
 )
 from exporter.process import WorkerGone, WorkerProcess, WorkerTimeout
 from exporter.selfmetrics import ERROR_KINDS, SelfMetrics
+from exporter.spec import CollectorSpec, Timing
 
 log = logging.getLogger(__name__)
 
@@ -41,45 +42,6 @@ RELEASED: Final = "the devices are released on request; reading goes on by itsel
 LOG_EVERY: Final = 600.0
 """Seconds between two log lines about the same trouble of a collector."""
 MAX_TROUBLES: Final = 200
-
-
-class CollectorSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One collector, as configured."""
-
-    name: str
-    catalogue: Catalogue
-    module: str
-    tables: str
-    """Folder of the vendor's tables."""
-    wanted: Mapping[Group, frozenset[str]]
-    paths: HostPaths
-    node: str = ""
-    links: Literal["sum", "each"] = "sum"
-    processes: bool = False
-    """Tell which processes use each device."""
-    source: str = "auto"
-    profile: str = "default"
-    options: Mapping[str, object] = {}
-    environ: Mapping[str, str] = {}
-    """Variables of the worker's environment beyond the agent's own."""
-    detect: bool = True
-    """Start a worker only where there are signs of the vendor."""
-    simulated: bool = False
-    bridged: bool = False
-    expected: int | None = None
-
-
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """All in seconds."""
-
-    periods: Mapping[Group, float]
-    deadline: float = 10.0
-    startup_deadline: float = 60.0
-    """For opening the library and finding devices, which initialises drivers."""
-    backoff_min: float = 1.0
-    backoff_max: float = 60.0
-    retry_unavailable: float = 60.0
-    stop_grace: float = 5.0
 
 
 class NotServed(Exception):
@@ -96,23 +58,6 @@ class CollectorFailed(Exception):
 
 class DevicesChanged(Exception):
     """The bus shows more devices than before: the vendor's library sees them only when it is opened again."""
-
-
-class Bus:
-    """What is on the PCI bus, looked at no more often than ``max_age`` and never on the event loop."""
-
-    def __init__(self, sys_path: str, max_age: float = 30.0) -> None:
-        self._sys_path, self._max_age = sys_path, max_age
-        self._looked_at = float("-inf")
-        self._found: list[PciDevice] | None = None
-        self._looking = asyncio.Lock()
-
-    async def devices(self) -> list[PciDevice] | None:
-        async with self._looking:
-            if time.monotonic() - self._looked_at > self._max_age:
-                self._found = await asyncio.to_thread(pci_devices, self._sys_path)
-                self._looked_at = time.monotonic()
-            return self._found
 
 
 class Runner:

@@ -108,6 +108,8 @@ class Api:
                 for piece in pieces:
                     if piece.strip():
                         yield piece
+                # The next may be hours away.
+                del part, pieces
 
     @asynccontextmanager
     async def _open(

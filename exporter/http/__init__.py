@@ -1,6 +1,6 @@
-"""The HTTP server: routes (server.py), limits in front of them, listening sockets, the release route, the page."""
+"""The HTTP server: routes (server.py), limits in front of them, listening sockets, the release route, and what other
+packages serve through it (resources.py)."""
 
-from exporter.http.landing import CollectorLine, Overview
 from exporter.http.server import Served, Server, serve
 
-__all__ = ["CollectorLine", "Overview", "Served", "Server", "serve"]
+__all__ = ["Served", "Server", "serve"]

@@ -1,9 +1,7 @@
-"""The page that people see who open the agent's address in a browser."""
+"""What people see of the agent whose browsers run no scripts, and what of a hint is for everyone."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from html import escape
 from typing import Final
@@ -24,7 +22,7 @@ class CollectorLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page tells."""
+    """What is told of the agent."""
 
     version: str
     node: str
@@ -32,57 +30,43 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     collectors: tuple[CollectorLine, ...] = ()
 
 
-_STYLE: Final = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid #bbb; padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top; }
-td.number, th.number { text-align: right; }
-p.simulated { background: #b00020; color: #fff; font-weight: bold; padding: .6rem 1rem; }
-@media (prefers-color-scheme: dark) { body { background: #111; color: #ddd; } a { color: #8ab4f8; } }
-"""
-_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-CONTENT_SECURITY_POLICY: Final = (
-    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-"""Nothing may be loaded or run; the one style sheet is the page's own."""
-
 _LINKS: Final = (
     ("metrics", "everything, for Prometheus"),
     ("metrics?schema=common", "the common schema and the agent's own metrics"),
     ("metrics?schema=raw", "the vendors' own series"),
+    ("api/v1/devices", "devices, as JSON"),
+    ("api/v1/status", "collectors and the agent, as JSON"),
     ("readyz", "whether the first readings are done"),
     ("healthz", "whether the agent works"),
 )
 _NUMBER: Final = ' class="number"'
-_HEADINGS: Final = (
-    f"<th>Collector</th><th>State</th><th{_NUMBER}>Devices</th><th{_NUMBER}>Newest sample</th><th>Hint</th>"
+_HEADINGS: Final = "".join(
+    f'<th scope="col"{attributes}>{text}</th>'
+    for text, attributes in (
+        ("Collector", ""),
+        ("State", ""),
+        ("Devices", _NUMBER),
+        ("Newest sample", _NUMBER),
+        ("Hint", ""),
+    )
 )
-_BANNER: Final = '<p class="simulated" role="alert">SIMULATED: no device of this page exists.</p>'
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s@]+@")
 _PATH: Final = re.compile(r"(?<![\w/.\]…])/(?!/|(?:dev|proc|sys)/)(?:[^\s/'\"`,;:()]+/)+(?=[^\s/'\"`,;:()])")
 
 
-def page(overview: Overview) -> str:
-    """The page. Its links are relative, so that they work behind a proxy that puts a path in front."""
-    title = f"accel-exporter on {overview.node}" + (" (SIMULATED)" if overview.simulated else "")
+def fallback(overview: Overview) -> str:
+    """Version, links and collectors as they are now, as a part of a page: for who runs no scripts.
+
+    The links are relative, so that they work behind a proxy that puts a path in front.
+    """
     links = "\n".join(f'<li><a href="{target}">/{target}</a>: {escape(text)}</li>' for target, text in _LINKS)
     rows = "\n".join(_row(line) for line in overview.collectors)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>accel-exporter</h1>
-{_BANNER if overview.simulated else ""}
-<p>Version {escape(overview.version)}, node {escape(overview.node)}</p>
+    return f"""<p>Version {escape(overview.version)}, node {escape(overview.node)}</p>
 <ul>
 {links}
 </ul>
 <table>
+<caption>Collectors</caption>
 <thead>
 <tr>{_HEADINGS}</tr>
 </thead>
@@ -90,8 +74,6 @@ def page(overview: Overview) -> str:
 {rows or '<tr><td colspan="5">No collector is configured.</td></tr>'}
 </tbody>
 </table>
-</body>
-</html>
 """
 
 
@@ -103,7 +85,8 @@ def _row(line: CollectorLine) -> str:
         (_NUMBER, "none" if line.age is None else f"{_duration(line.age)} ago"),
         ("", public(line.hint)),
     )
-    return "<tr>" + "".join(f"<td{attributes}>{escape(text)}</td>" for attributes, text in cells) + "</tr>"
+    head, *rest = (f"{attributes}>{escape(text)}" for attributes, text in cells)
+    return f'<tr><th scope="row"{head}</th>' + "".join(f"<td{cell}</td>" for cell in rest) + "</tr>"
 
 
 def _duration(seconds: float) -> str:

@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -18,13 +19,14 @@ from exporter.config import Admin, Http
 from exporter.exposition import BodyRequest, Exposition, encodings
 from exporter.families import Publication, Schema
 from exporter.http import release as http_release
-from exporter.http.landing import CONTENT_SECURITY_POLICY, CollectorLine, Overview, page, public
+from exporter.http.landing import public
 from exporter.http.limits import REASONS, Connection, Gate
 from exporter.http.listen import listen, name
+from exporter.http.resources import Answerer, BadQuery, coded, etag, is_known
 from exporter.negotiation import encoding, negotiate
 from exporter.selfmetrics import SelfMetrics
 
-__all__ = ["CollectorLine", "Overview", "Served", "Server", "serve"]
+__all__ = ["Served", "Server", "serve"]
 
 CHUNK: Final = 256 * 1024
 """Bytes of an answer that wait for a client at a time: a slow reader holds no more than these."""
@@ -39,7 +41,6 @@ LOG_EVERY: Final = 600.0
 MAX_TROUBLES: Final = 100
 
 TEXT: Final = "text/plain; charset=utf-8"
-HTML: Final = "text/html; charset=utf-8"
 COMMON_HEADERS: Final = {
     "Server": "accel-exporter",
     "Cache-Control": "no-store",
@@ -62,7 +63,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Whether the first cycle of readings is done, and if not, what is waited for."""
     alive: Callable[[], tuple[bool, str]]
     """Whether the agent works, and if not, what does not. Kubernetes restarts an agent that does not."""
-    overview: Callable[[], Overview]
+    pages: Mapping[str, Answerer] = {}
+    """Path → what else is served there."""
     release: Callable[[float], Awaitable[None]] | None = None
     """Let go of the devices for so many seconds; returns when their handles are closed. None: switched off."""
 
@@ -95,7 +97,7 @@ class Site:
         self._logged: dict[str, float] = {}
         reading = ("GET", "HEAD")
         self._routes: Mapping[str, Route] = {
-            "/": Route(reading, self._landing),
+            **{path: Route(reading, partial(self._page, answerer)) for path, answerer in served.pages.items()},
             "/metrics": Route(reading, self._metrics),
             "/healthz": Route(reading, self._healthz),
             "/readyz": Route(reading, self._readyz),
@@ -126,9 +128,21 @@ class Site:
         self._logged[trouble] = now
         return True
 
-    async def _landing(self, _: web.BaseRequest) -> Reply:
-        headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Referrer-Policy": "no-referrer"}
-        return Reply(content=page(self._served.overview()).encode(), content_type=HTML, headers=headers)
+    async def _page(self, answerer: Answerer, request: web.BaseRequest) -> Reply:
+        try:
+            resource = await answerer({name: request.query.getall(name) for name in request.query})
+        except BadQuery as error:
+            return text(400, str(error))
+        headers = {"Vary": "Accept-Encoding", **resource.headers}
+        if resource.constant:
+            headers |= {"ETag": etag(resource), "Cache-Control": "no-cache"}
+            if is_known(headers["ETag"], request.headers.getall("If-None-Match", [])):
+                return Reply(status=304, content=b"", content_type=resource.content_type, headers=headers)
+        asked = encoding(",".join(request.headers.getall("Accept-Encoding", [])), self._encodings)
+        content, coding = await coded(resource.content, asked)
+        if coding != "identity":
+            headers["Content-Encoding"] = coding
+        return Reply(content=content, content_type=resource.content_type, headers=headers)
 
     async def _metrics(self, request: web.BaseRequest) -> Reply:
         try:

@@ -43,13 +43,17 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resource: Annotated[str, Meta(description="What was asked of the scheduler.")] = ""
     share: Annotated[str, Meta(description="exclusive or shared")] = ""
     replicas: Annotated[str, Meta(description="How many shares of the device it has.")] = ""
+    labels: Annotated[Mapping[str, str], Meta(description="The pod's labels that the configuration chose.")] = {}
 
 
 class FaultCode(msgspec.Struct, frozen=True, kw_only=True):
     """Events of one fault code since the agent started."""
 
-    code: str
-    fault_class: Annotated[str, Meta(description="memory, interconnect, compute, thermal, …")]
+    code: Annotated[str, Meta(description="As the vendor codes it.")]
+    name: Annotated[str, Meta(description="In words, where the vendor's table has any.")]
+    fault_class: Annotated[str, Meta(description="memory, interconnect, compute, thermal, …")] = msgspec.field(
+        name="class"
+    )
     severity: Severity
     action: str
     count: int

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Final
 
-from exporter.families import Family, Publication
+from exporter.families import Family, Publication, parse_labels
 from exporter.model import Number
-from exporter.once import parse_labels
 
 Labels = Mapping[str, str]
 Rows = Sequence[tuple[Labels, Number]]
@@ -25,35 +25,46 @@ class Reader:
         self._wanted = frozenset(wanted)
         self._labels: dict[tuple[str, ...], tuple[Labels, ...]] = {}
 
-    def read(self, publication: Publication) -> Iterator[Samples | None]:
-        """Yields None after each slice of work, and the samples at the end."""
+    async def read(self, publication: Publication) -> Samples:
+        """The samples of the wanted metrics. While it reads new texts, others have their turn."""
+        steps = self._steps(publication)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                found: Samples = stop.value
+                return found
+            await asyncio.sleep(0)
+
+    def read_now(self, publication: Publication) -> Samples:
+        """The same in one go, for few metrics."""
+        steps = self._steps(publication)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                found: Samples = stop.value
+                return found
+
+    def _steps(self, publication: Publication) -> Generator[None, None, Samples]:
         kept: dict[tuple[str, ...], tuple[Labels, ...]] = {}
         found: dict[str, Rows] = {}
         for family in publication.families:
             if family.schema == "common" and family.name in self._wanted:
-                rows: list[tuple[Labels, Number]] = []
-                for step in self._rows(family, kept, rows):
-                    yield step
-                found[family.name] = rows
+                found[family.name] = yield from self._rows(family, kept)
         self._labels = kept
-        yield found
-
-    def read_now(self, publication: Publication) -> Samples:
-        """The same in one go, for few families."""
-        *_, found = self.read(publication)
-        assert found is not None
         return found
 
-    def _rows(
-        self, family: Family, kept: dict[tuple[str, ...], tuple[Labels, ...]], rows: list[tuple[Labels, Number]]
-    ) -> Iterator[None]:
+    def _rows(self, family: Family, kept: dict[tuple[str, ...], tuple[Labels, ...]]) -> Generator[None, None, Rows]:
+        rows: list[tuple[Labels, Number]] = []
         for block in family.blocks:
             labels = self._labels.get(block.prefixes)
             if labels is None:
                 parsed: list[Labels] = []
                 for start in range(0, len(block.prefixes), SLICE):
                     parsed += [parse_labels(text) for text in block.prefixes[start : start + SLICE]]
-                    yield None
+                    yield
                 labels = tuple(parsed)
             kept[block.prefixes] = labels
             rows.extend(zip(labels, block.values, strict=True))
+        return rows

@@ -18,7 +18,7 @@ from exporter.config import Config, Intervals, Paths
 from exporter.config.attribution import Attribution, StaticOwner
 from exporter.model import Number
 from exporter.selfmetrics import SelfMetrics
-from exporter.supervisor import CollectorSpec
+from exporter.spec import CollectorSpec
 from exporter.view import ViewOptions
 from tests.acme import FOLDER, catalogue, series
 

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from collectors.base import HostPaths
+from exporter.detection import Bus
 from exporter.model import Snapshot
 from exporter.selfmetrics import SelfMetrics
-from exporter.supervisor import Bus, CollectorSpec, Runner, Timing
+from exporter.spec import CollectorSpec, Timing
+from exporter.supervisor import Runner
 from tests.acme import FOLDER, catalogue
 
 DEVICES = [{"uuid": "ACME-0", "index": "0"}, {"uuid": "ACME-1", "index": "1"}]
@@ -207,7 +209,7 @@ def test_a_child_that_keeps_the_pipe_open_is_killed_with_its_worker(world: World
         await running(world)
 
     live(world, story)
-    assert not [pid for pid in _children_named("sleep 300")], "a process was left behind"
+    assert not _children_named("sleep 300"), "a process was left behind"
 
 
 def _children_named(text: str) -> list[str]:
