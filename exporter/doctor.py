@@ -124,7 +124,8 @@ def _report(
     if runner is None:
         findings.append(Finding("note", "the collector does not run", f"set collectors.{name}.enabled to auto"))
     elif runner.state == "running":
-        findings.append(Finding("ok", f"the collector runs and reads {devices} devices and parts"))
+        way = f" through {runner.snapshot.source}" if runner.snapshot is not None and runner.snapshot.source else ""
+        findings.append(Finding("ok", f"the collector runs and reads {devices} devices and parts{way}"))
         findings += _missing(count, runner)
     elif found or not runner.spec.detect:
         findings.append(Finding("problem", f"the collector is in the state {runner.state}", runner.hint))
@@ -147,8 +148,7 @@ def _missing(count: int | None, runner: Runner) -> list[Finding]:
                 "a device fell off, is passed through to a guest, or may not be opened by this process",
             )
         )
-    troubles = {f"{error.kind}: {error.detail}" for sample in snapshot.groups.values() for error in sample.errors}
-    findings += [Finding("note", trouble) for trouble in sorted(troubles)[:20]]
+    findings += [Finding("note", trouble) for trouble in list(runner.troubles)[:20]]
     findings += [
         Finding("problem", f"device {device.index or '?'} ({device.uuid}) does not answer")
         for device in (snapshot.devices[lost] for lost in sorted(snapshot.lost))

@@ -88,6 +88,8 @@ class Runner:
         self._generation = 0
         self._failures = 0
         self._started = 0.0
+        self.troubles: dict[str, None] = {}
+        """What could not be read since the last discovery, for the doctor."""
         self._logged: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -229,6 +231,7 @@ class Runner:
         """Find devices, and read all groups before anything is shown: each common series finds its best source."""
         reply = _expect(await worker.ask(Discover(), self._timing.startup_deadline), Discovered)
         self._generation += 1
+        self.troubles.clear()
         snapshot = Snapshot(
             collector=self.spec.name,
             vendor=self.spec.catalogue.collector.vendor,
@@ -303,7 +306,10 @@ class Runner:
         for error in reply.errors:
             kind = error.kind if error.kind in ERROR_KINDS else "library"
             self._metrics.errors.labels(name, kind).inc()
-            self._log_once(f"{kind}: {error.detail}"[:200], group)
+            trouble = f"{kind}: {error.detail}"[:200]
+            if len(self.troubles) < MAX_TROUBLES:
+                self.troubles[trouble] = None
+            self._log_once(trouble, group)
         for series in reply.unknown:
             self._metrics.errors.labels(name, "unknown_series").inc()
             self._log_once(f"unknown_series: {series} is in no table of this vendor", group)

@@ -74,7 +74,7 @@ class Matcher:
     def knows(self, resource: str) -> bool:
         """Whether a resource, or a DRA driver, hands out devices of any vendor that is here."""
         return any(
-            self._concerns(vendor.table, resource) or any(rule.driver == resource for rule in vendor.table.dra)
+            concerns(vendor.table, resource) or any(rule.driver == resource for rule in vendor.table.dra)
             for vendor in self._vendors
         )
 
@@ -95,7 +95,7 @@ class Matcher:
 
     def _by_id(self, resource: str, device_id: str) -> tuple[Match, ...]:
         for vendor in self._vendors:
-            if not self._concerns(vendor.table, resource):
+            if not concerns(vendor.table, resource):
                 continue
             for form in vendor.table.ids:
                 if form.resources and not _any(resource, form.resources):
@@ -126,9 +126,10 @@ class Matcher:
         for device in wholes or found:
             yield Match(vendor.vendor, (device.uuid, device.partition), share)
 
-    @staticmethod
-    def _concerns(table: Attribution, resource: str) -> bool:
-        return _any(resource, table.resources) and not _any(resource, table.ignore)
+
+def concerns(table: Attribution, resource: str) -> bool:
+    """Whether a resource hands out the vendor's devices."""
+    return _any(resource, table.resources) and not _any(resource, table.ignore)
 
 
 def _has(known: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

@@ -41,8 +41,15 @@ class ProcessSource:
 
     name: SourceName = "processes"
 
-    def __init__(self, proc: str, running: Callable[[], Sequence[Running]], pods: Callable[[], Pods]) -> None:
-        self._proc, self._running, self._pods = proc, running, pods
+    def __init__(
+        self,
+        proc: str,
+        running: Callable[[], Sequence[Running]],
+        pods: Callable[[], Pods],
+        fill: Callable[[Claim], Claim] = lambda claim: claim,
+    ) -> None:
+        """``fill`` adds what is known of a claim's batch job."""
+        self._proc, self._running, self._pods, self._fill = proc, running, pods, fill
         self._known: dict[int, _Known] = {}
         self._status = Status(up=True)
 
@@ -77,7 +84,8 @@ class ProcessSource:
         for process, claim in self._owned():
             key = (process.uuid, process.partition, claim.pod_uid, claim.pod, claim.container, claim.job_name)
             names = {"uuid": process.uuid, **({"partition": process.partition} if process.partition else {})}
-            found.setdefault(key, msgspec.structs.replace(claim, vendor=process.vendor, names=names))
+            if key not in found:
+                found[key] = self._fill(msgspec.structs.replace(claim, vendor=process.vendor, names=names))
         return list(found.values())
 
     def memory(self) -> Mapping[tuple[str, str, str, str, str], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,15 +15,18 @@ from exporter.attribution.annotations import AnnotationSource
 from exporter.attribution.api import Api, ApiError, service_address
 from exporter.attribution.claims import ClaimSource, NamespaceLabels, Pods, Status
 from exporter.attribution.dra import AdminClaims, DraSource, Slice, served_version, slice_watch
+from exporter.attribution.held import Wanted
 from exporter.attribution.identity import QUEUE_KEYS
 from exporter.attribution.join import Excluded
+from exporter.attribution.match import concerns
 from exporter.attribution.podresources import PodResources
 from exporter.attribution.pods import PodObject, Poll, namespace_labels, pods
 from exporter.attribution.processes import ProcessSource, Running
 from exporter.attribution.slurm import SlurmSource
+from exporter.attribution.squeue import JobDetails
 from exporter.attribution.static import StaticSource
 from exporter.attribution.watch import Object, Watch
-from exporter.catalogue import Catalogue
+from exporter.catalogue import Attribution, Catalogue
 from exporter.config import Config
 from exporter.config.attribution import KubernetesAttribution
 from exporter.detection import expand
@@ -66,13 +70,35 @@ def build(
     kubernetes = attribution.kubernetes
     if kubernetes.enabled is True or (kubernetes.enabled == "auto" and _in_cluster(kubernetes, environ)):
         parts = _with_kubernetes(parts, config, catalogues, changed, failed, environ)
-    parts = _with_slurm(parts, config, catalogues, changed, failed)
+    details = _details(config, changed, failed)
+    if details is not None:
+        parts = msgspec.structs.replace(parts, tasks=(*parts.tasks, details.run))
+    parts = _with_slurm(parts, config, catalogues, details, changed, failed)
     if attribution.processes.enabled is not False and (parts.sources or attribution.processes.enabled is True):
-        source = ProcessSource(config.paths.host.proc, running, parts.pods)
+        fill = details.fill if details is not None else lambda claim: claim
+        source = ProcessSource(config.paths.host.proc, running, parts.pods, fill)
         parts = msgspec.structs.replace(parts, sources=(*parts.sources, source))
     if attribution.static:
         parts = msgspec.structs.replace(parts, sources=(*parts.sources, StaticSource(attribution.static)))
     return parts
+
+
+def _details(config: Config, changed: Callable[[], None], failed: Failed) -> JobDetails | None:
+    """What Slurm's controller knows of jobs, whichever source tells these."""
+    slurm = config.attribution.slurm
+    if slurm.details == "none" or slurm.enabled is False:
+        return None
+    return JobDetails(slurm.details_poll, changed=changed, failed=lambda kind: failed("slurm", kind))
+
+
+def _wanted(tables: Sequence[Attribution]) -> Wanted:
+    """Whether a resource hands out devices of any vendor that this agent can read."""
+
+    @functools.lru_cache(1024)
+    def wanted(resource: str) -> bool:
+        return any(concerns(table, resource) for table in tables)
+
+    return wanted
 
 
 def _in_cluster(kubernetes: KubernetesAttribution, environ: Mapping[str, str]) -> bool:
@@ -105,10 +131,11 @@ def _with_kubernetes(
         kubernetes.hold,
         changed=changed,
         failed=lambda kind: failed("podresources", kind),
+        wanted=_wanted([catalogue.collector.attribution for catalogue in catalogues]),
     )
     parts = msgspec.structs.replace(parts, sources=(*parts.sources, resources), tasks=(*parts.tasks, resources.run))
     api = _api(kubernetes, environ)
-    parts = _with_pods(parts, config, catalogues, api, changed, failed)
+    parts = _with_pods(parts, config, catalogues, resources, api, changed, failed)
     if kubernetes.dra is not False and api is not None:
         parts = _with_dra(parts, kubernetes, catalogues, resources, api, changed, failed)
     return parts
@@ -123,6 +150,7 @@ def _with_pods(
     parts: Parts,
     config: Config,
     catalogues: Sequence[Catalogue],
+    resources: PodResources,
     api: Api | None,
     changed: Callable[[], None],
     failed: Failed,
@@ -154,7 +182,7 @@ def _with_pods(
     def told() -> Pods:
         return pods(keeper.objects, wanted)
 
-    sources: tuple[ClaimSource, ...] = (*parts.sources, AnnotationSource(rules, told))
+    sources: tuple[ClaimSource, ...] = (*parts.sources, AnnotationSource(rules, told, resources.told))
     tasks: tuple[Task, ...] = (*parts.tasks, keeper.run)
     parts = msgspec.structs.replace(
         parts, sources=sources, tasks=tasks, pods=told, pods_status=lambda: keeper.status, apis=apis
@@ -238,6 +266,7 @@ def _with_slurm(
     parts: Parts,
     config: Config,
     catalogues: Sequence[Catalogue],
+    details: JobDetails | None,
     changed: Callable[[], None],
     failed: Failed,
 ) -> Parts:
@@ -248,5 +277,13 @@ def _with_slurm(
     there = any(Path(path).is_dir() for path in (*lines, *objects))
     if slurm.enabled is False or (slurm.enabled == "auto" and not there):
         return parts
-    source = SlurmSource(slurm, lines, objects, paths.proc, changed=changed, failed=lambda kind: failed("slurm", kind))
+    source = SlurmSource(
+        slurm,
+        lines,
+        objects,
+        paths.proc,
+        changed=changed,
+        failed=lambda kind: failed("slurm", kind),
+        details=details,
+    )
     return msgspec.structs.replace(parts, sources=(*parts.sources, source), tasks=(*parts.tasks, source.run))

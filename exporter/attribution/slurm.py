@@ -62,15 +62,17 @@ class SlurmSource:
         *,
         changed: Callable[[], None],
         failed: Callable[[str], None],
+        details: JobDetails | None = None,
     ) -> None:
-        """``lines``: directories whose files have a job id a line; ``objects``: whose files have a JSON object."""
+        """``lines``: directories whose files have a job id a line; ``objects``: whose files have a JSON object.
+
+        ``details`` works by itself; here it is looked at.
+        """
         self._config, self._lines, self._objects, self._proc = config, lines, objects, proc
         self._changed, self._failed = changed, failed
         self._claims: tuple[Claim, ...] = ()
         self._status = Status(up=False, hint="the directories have not been read yet")
-        self._details = (
-            JobDetails(config.details_poll, changed=changed, failed=failed) if config.details == "squeue" else None
-        )
+        self._details = details
 
     @property
     def status(self) -> Status:
@@ -86,12 +88,6 @@ class SlurmSource:
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._poll())
-            if self._details is not None:
-                group.create_task(self._details.run())
-
-    async def _poll(self) -> None:
         while True:
             claims, problems = await asyncio.to_thread(self._read)
             if problems:

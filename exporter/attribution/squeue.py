@@ -117,7 +117,7 @@ class JobDetails:
 
     async def _ask(self, wanted: Mapping[str, None]) -> None:
         try:
-            found = await asyncio.to_thread(jobs, await squeue())
+            found = await asyncio.to_thread(jobs, await squeue(TIMEOUT))
         except (OSError, ValueError) as error:
             self._failed("squeue")
             self.hint = f"squeue: {error}"
@@ -127,7 +127,7 @@ class JobDetails:
         self._changed()
 
 
-async def squeue(limit: float = TIMEOUT) -> bytes:
+async def squeue(limit: float) -> bytes:
     """What the program prints. Raises OSError, of which TimeoutError, and ValueError."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,

@@ -58,9 +58,11 @@ def _setting(key: str, value: Any, before: Mapping[str, Any]) -> Setting:
 
 def shown_value(key: str, value: Any) -> Any:
     """A value as everyone may see it."""
-    if _is_secret(key):
+    # Limits such as http.max_header_bytes are numbers, and secrets are not, but for what a collector's options may hold.
+    number = isinstance(value, bool) or (isinstance(value, int | float) and ".options." not in key)
+    if _is_secret(key) and not number:
         # What is empty is no secret, and says that none is set.
-        return HIDDEN if value and not isinstance(value, bool) else value
+        return HIDDEN if value else value
     if isinstance(value, str):
         return _without_places(value)
     if isinstance(value, list | tuple):

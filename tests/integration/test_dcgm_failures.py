@@ -294,6 +294,51 @@ def test_ratios_of_turing_come_in_one_pass(tmp_path: Path) -> None:
     assert "1004, 1006" in error.detail
 
 
+@pytest.mark.parametrize(
+    ("function", "missing"),
+    [
+        ("dcgmHealthCheck", "DCGM_EXP_GPU_HEALTH_STATUS"),
+        ("dcgmGetDeviceAttributes", "dcgm_memory_capacity_mebibytes"),
+        ("dcgmGetNvLinkLinkStatus", "dcgm_nvlink_links"),
+        ("dcgmEntitiesGetLatestValues", DEV + "GPU_TEMP"),
+    ],
+)
+def test_a_call_that_fails_now_and_then_costs_only_what_it_gives(tmp_path: Path, function: str, missing: str) -> None:
+    names = [DEV + "GPU_TEMP", DEV + "XID_ERRORS", "DCGM_EXP_GPU_HEALTH_STATUS", "dcgm_nvlink_links",
+             "dcgm_memory_capacity_mebibytes"]  # fmt: skip
+    world = worlds.h100(1)
+    with rig(tmp_path, world, {"normal": names}) as (child, _, dcgm):
+        child.discover()
+        assert {one.series for one in child.sample().sample.readings} == {*names}
+        dcgm.apply(world.fails(function, -3))
+        answer = child.sample()
+        assert {one.series for one in answer.sample.readings} == {*names} - {missing}
+        assert not answer.sample.rediscover
+        assert {error.kind for error in answer.sample.errors} == {"transient"}
+        dcgm.apply(world)
+        answer = child.sample()
+        assert {one.series for one in answer.sample.readings} == {*names}
+        assert answer.sample.errors == []
+
+
+def test_a_gpu_whose_attributes_say_that_it_is_lost_is_lost(tmp_path: Path) -> None:
+    world = worlds.h100(2)
+    with rig(tmp_path, world, {"normal": ["dcgm_memory_capacity_mebibytes", DEV + "GPU_TEMP"]}) as (child, _, dcgm):
+        child.discover()
+        dcgm.apply(world.with_gpu(0, rc=-18))
+        answer = child.sample()
+    assert answer.sample.lost == [0]
+    assert of_gpu(answer, 0) == set()
+    assert answer.value(DEV + "GPU_TEMP", 1) == 51
+
+
+def test_an_engine_that_was_restarted_unnoticed_is_connected_to_again(running: Rig) -> None:
+    running.engine.stop()
+    running.engine.start()
+    assert len(running.child.discover()) == 3
+    assert running.child.sample().value(DEV + "GPU_TEMP", 1) == 51
+
+
 def test_a_slow_engine_is_waited_for(tmp_path: Path) -> None:
     with rig(tmp_path, worlds.h100(1).slow("dcgmEntitiesGetLatestValues", 300), WANTED) as (child, _, _):
         child.discover()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.nvidia.dcgm.collector import CAPACITY, LINK_UP, LINKS, LINKS_UP
+from collectors.nvidia.dcgm.made import CAPACITY, LINK_UP, LINKS, LINKS_UP
 from tests.fakes.dcgm import worlds
 from tests.fakes.dcgm.world import CPU_CORE, GPU, LINK, NONE, SWITCH
 from tests.fakes.nvml.gpus import pci, uuid

@@ -9,6 +9,7 @@ Verdict = Literal["unsupported", "permission", "nothing", "transient", "timeout"
 OK: Final = 0
 BAD_PARAMETER: Final = -1
 GENERIC: Final = -3
+NOT_SUPPORTED: Final = -6
 VERSION_MISMATCH: Final = -12
 FUNCTION_NOT_FOUND: Final = -20
 NO_CONNECTION: Final = -21

@@ -9,23 +9,22 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from collectors.base import NODE, Device, Group, ReadError, Reading, Sample, Settings, Unavailable
-from collectors.nvidia.clockevents import ClockEvents
+from collectors.base import NODE, Device, Fault, Group, ReadError, Reading, Sample, Settings, Unavailable
 from collectors.nvidia.dcgm import abi, codes, fields
 from collectors.nvidia.dcgm.codes import DcgmFailure
-from collectors.nvidia.dcgm.discovery import Node, answers, capacity, discover, entity_of, gpu_ids
+from collectors.nvidia.dcgm.discovery import Node, answers, discover, entity_of, gpu_ids
 from collectors.nvidia.dcgm.engine import Engine, connect
 from collectors.nvidia.dcgm.health import Health
 from collectors.nvidia.dcgm.links import Links, read_links
+from collectors.nvidia.dcgm.made import HEALTH, MADE, OF_LOST, Maker
 from collectors.nvidia.dcgm.migs import read_layout
 from collectors.nvidia.dcgm.pace import Pace
 from collectors.nvidia.dcgm.plan import Block, Builder
 from collectors.nvidia.dcgm.readout import Readout
 from collectors.nvidia.dcgm.values import Reader, Value
-from collectors.nvidia.dcgm.watches import Watches
+from collectors.nvidia.dcgm.watches import HISTORY, Watches
 from collectors.nvidia.dcgm.xids import History
-from collectors.nvidia.inventory import Gpu, Inventory
-from collectors.nvidia.readings import emit
+from collectors.nvidia.inventory import Inventory
 from collectors.nvidia.windows import window
 
 _TABLE: Final = Path(__file__).parents[1] / "series.toml"
@@ -39,22 +38,12 @@ _FIRST_RATIOS: Final = 0.2
 """Seconds between two samples of profiling ratios until the first ones are there."""
 _RATIO_PATIENCE: Final = 3.0
 
-XIDS: Final = "DCGM_FI_DEV_XID_ERRORS"
-XID_COUNTS: Final = "DCGM_EXP_XID_ERRORS_COUNT"
-CLOCK_COUNTS: Final = "DCGM_EXP_CLOCK_EVENTS_COUNT"
-HEALTH: Final = "DCGM_EXP_GPU_HEALTH_STATUS"
-CAPACITY: Final = "dcgm_memory_capacity_mebibytes"
-LINKS: Final = "dcgm_nvlink_links"
-LINKS_UP: Final = "dcgm_nvlink_links_up"
-LINK_UP: Final = "dcgm_nvlink_link_up"
-MADE: Final = (XIDS, XID_COUNTS, CLOCK_COUNTS, HEALTH, CAPACITY, LINKS, LINKS_UP, LINK_UP)
-"""Series that are no plain value of a field."""
-
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """What a discovery has set up in an engine."""
 
     node: Node
+    reader: Reader
     watches: Watches
     readout: Readout
     blocks: Mapping[Group, tuple[Block, ...]]
@@ -77,9 +66,9 @@ class DcgmCollector:
         self._entries = {group: fields.entries(_TABLE, names) for group, names in settings.wanted.items()}
         self._paces = {group: Pace(group) for group in settings.wanted}
         self._history = History(window(settings, "xid_count_window_ms"))
-        self._clock_events = ClockEvents(window(settings, "clock_count_window_ms"))
+        self._maker = Maker(settings, self._history.book)
+        self._faults: list[Fault] = []
         self._engine: Engine | None = None
-        self._reader: Reader | None = None
         self._session: Session | None = None
         self._known = Inventory()
         self._lost: set[int] = set()
@@ -88,9 +77,15 @@ class DcgmCollector:
 
     def discover(self) -> Sequence[Device]:
         """List GPUs and MIG instances, and have them watched. Raises Unavailable."""
-        if self._engine is None:
-            self._engine = connect(self._settings)
-            self._reader = Reader(self._engine)
+        if self._engine is not None:
+            try:
+                return self._discover(self._engine)
+            except DcgmFailure as failure:
+                if codes.judge(failure.code) != "gone":
+                    self._give_up(failure)
+                # It went away since the last sample, and may be back already.
+                self._disconnect()
+        self._engine = connect(self._settings)
         try:
             return self._discover(self._engine)
         except DcgmFailure as failure:
@@ -109,7 +104,7 @@ class DcgmCollector:
                 self._give_up(failure)
             self._disconnect()
             error = ReadError(NODE, "transient", f"nv-hostengine at {where} is gone: {failure}")
-            return Sample(errors=[error], rediscover=True)
+            return Sample(errors=[error], faults=self._take_faults(), rediscover=True)
 
     def close(self) -> None:
         """Take back what is watched, and disconnect."""
@@ -119,11 +114,11 @@ class DcgmCollector:
         self._disconnect()
 
     def _discover(self, engine: Engine) -> Sequence[Device]:
-        assert self._reader is not None
         if self._session is not None:
             self._session.watches.close()
             self._session = None
-        node = discover(engine, self._reader, self._settings, self._known)
+        reader = Reader(engine)
+        node = discover(engine, reader, self._settings, self._known)
         inventory = node.inventory
         if not inventory.devices:
             self._refuse(engine, node)
@@ -133,14 +128,15 @@ class DcgmCollector:
             detail = "MIG is on and nv-hostengine sees no instance: it must run as root"
             self._notices.append(ReadError(NODE, "permission", detail))
         watches = Watches(engine)
-        builder = Builder(engine, watches, self._settings, node, self._links(engine))
+        builder = Builder(engine, watches, self._settings, node, _known_links(engine))
         blocks = self._blocks(engine, builder)
         places = {entity_of(gpu): gpu.position for gpu in inventory.gpus}
         places |= {entity_of(part): part.position for gpu in inventory.gpus for part in gpu.parts}
         self._session = Session(
             node=node,
+            reader=reader,
             watches=watches,
-            readout=Readout(self._reader),
+            readout=Readout(reader),
             blocks=blocks,
             xids=self._watch_xids(watches, node, places),
             places=_with_only_parts(node, places),
@@ -159,22 +155,26 @@ class DcgmCollector:
     def _sample(self, engine: Engine, session: Session, group: Group) -> Sample:
         now, pace = time.monotonic(), self._paces.get(group)
         readings: list[Reading] = []
-        faults = self._history.drain(engine, session.xids, session.places)
+        self._faults += self._history.drain(engine, session.xids, session.places)
         if pace is not None and pace.note(now):
             for block in session.blocks[group]:
                 _rewatch(session.watches, block, pace.seconds)
         readout = session.readout
         readout.begin()
         for number, block in enumerate(session.blocks.get(group, ())):
-            readout.read((group, number), block, pace.seconds if pace else 0.0, now, readings)
+            with readout.tolerating():
+                readout.read((group, number), block, pace.seconds if pace else 0.0, now, readings)
         self._lose(session)
-        self._make(engine, session, group, readings)
-        kept = [reading for reading in readings if reading.device not in self._lost or reading.series in _OF_LOST]
+        inventory = session.node.inventory
+        made = self._made.get(group, frozenset())
+        self._maker.make(engine, inventory, readout, session.health, made, frozenset(self._lost), readings)
+        self._lose(session)
+        kept = [reading for reading in readings if reading.device not in self._lost or reading.series in OF_LOST]
         notices, self._notices = self._notices, []
         return Sample(
             readings=kept,
             errors=(*notices, *readout.take_errors()),
-            faults=faults,
+            faults=self._take_faults(),
             lost=sorted(self._lost),
             rediscover=readout.unwatched or self._changed(engine, session),
         )
@@ -199,16 +199,10 @@ class DcgmCollector:
         ratios = [(group, block) for group, blocks in session.blocks.items() for block in blocks if block.profiling]
         deadline = time.monotonic() + _RATIO_PATIENCE
         for _, block in ratios:
-            while self._pending(block) and time.monotonic() < deadline:
+            while _pending(session.reader, block) and time.monotonic() < deadline:
                 time.sleep(_FIRST_RATIOS / 2)
         for group, block in ratios:
             _rewatch(session.watches, block, self._paces[group].seconds)
-
-    def _pending(self, block: Block) -> bool:
-        """Whether nothing has come yet and something may: what is not supported will not."""
-        assert self._reader is not None
-        why = [_lack(record) for record in self._reader.read(list(block.targets), list(block.quantities))]
-        return None not in why and "nothing" in why
 
     def _watch_xids(
         self, watches: Watches, node: Node, places: Mapping[abi.Entity, int]
@@ -217,7 +211,7 @@ class DcgmCollector:
         computes = [one.entity for one in node.layout if one.entity[0] == abi.GPU_CI]
         groups = watches.groups(sorted({*places, *computes}))
         made = watches.field_groups([fields.XID])
-        watches.watch(groups, made, _XID_EVERY)
+        watches.watch(groups, made, _XID_EVERY, HISTORY)
         return tuple((group, field_group) for group in groups for field_group in made)
 
     def _watch_health(self, engine: Engine, watches: Watches, inventory: Inventory) -> Health | None:
@@ -232,58 +226,15 @@ class DcgmCollector:
             self._notices.append(ReadError(NODE, "library", f"no health watches: {failure}"))
             return None
 
-    def _make(self, engine: Engine, session: Session, group: Group, out: list[Reading]) -> None:
-        """Add the series that are no plain value of a field."""
-        made = self._made.get(group, frozenset())
-        gpus = session.node.inventory.gpus
-        found = self._links(engine) if made & {LINKS, LINKS_UP, LINK_UP} else Links({}, {})
-        wrong = session.health.read() if session.health is not None and HEALTH in made else None
-        for gpu in (*gpus, *_ghosts(session.node.inventory)):
-            if XIDS in made:
-                self._history.book.last_xid(gpu, XIDS, out)
-            if XID_COUNTS in made:
-                self._history.book.xid_counts(gpu, XID_COUNTS, out)
-            if gpu.position in self._lost:
-                continue
-            mask = session.readout.masks.get(gpu.position)
-            if CLOCK_COUNTS in made and mask is not None:
-                self._clock_events.read(gpu, mask, CLOCK_COUNTS, out)
-            if CAPACITY in made:
-                emit(out, CAPACITY, gpu.rows, capacity(engine, entity_of(gpu)[1]))
-            if session.health is not None and wrong is not None:
-                for finding in session.health.complete(wrong.get(entity_of(gpu), [])):
-                    labels = (("health_error_code", finding.error), ("health_watch", finding.watch))
-                    emit(out, HEALTH, gpu.rows, finding.result, labels)
-            states = found.of_gpus.get(entity_of(gpu)[1])
-            if states:
-                self._emit_links(gpu, states, made, out)
-
-    def _emit_links(self, gpu: Gpu, states: Mapping[int, bool], made: frozenset[str], out: list[Reading]) -> None:
-        if LINKS in made:
-            emit(out, LINKS, gpu.rows, len(states))
-        if LINKS_UP in made:
-            emit(out, LINKS_UP, gpu.rows, sum(states.values()))
-        if LINK_UP in made and self._settings.links == "each":
-            for link, up in states.items():
-                emit(out, LINK_UP, gpu.rows, int(up), (("link", str(link)),))
-
-    def _links(self, engine: Engine) -> Links:
-        try:
-            return read_links(engine)
-        except DcgmFailure as failure:
-            if codes.judge(failure.code) in ("gone", "timeout"):
-                raise
-            return Links({}, {})
-
     def _lose(self, session: Session) -> None:
         """GPUs that the engine calls lost, and those of which nothing but blanks comes, if a direct look agrees."""
-        assert self._reader is not None
         readout = session.readout
         for gpu in session.node.inventory.gpus:
-            gone = gpu.position in readout.lost
-            if gpu.position in readout.silent and gpu.position not in self._lost and not gone:
-                gone = not answers(self._reader, entity_of(gpu)[1])
-            if gone:
+            if gpu.position in readout.silent - readout.lost - self._lost:
+                with readout.tolerating(gpu.position):
+                    if not answers(session.reader, entity_of(gpu)[1]):
+                        readout.lost.add(gpu.position)
+            if gpu.position in readout.lost:
                 self._lost.update(gpu.positions)
 
     def _changed(self, engine: Engine, session: Session) -> bool:
@@ -295,8 +246,13 @@ class DcgmCollector:
         self._looked_at = now
         return tuple(gpu_ids(engine)) != session.node.ids or read_layout(engine) != session.node.layout
 
+    def _take_faults(self) -> list[Fault]:
+        """Those that no sample has told yet: a connection that breaks after they were fetched does not lose them."""
+        faults, self._faults = self._faults, []
+        return faults
+
     def _disconnect(self) -> None:
-        self._session = self._reader = None
+        self._session = None
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
@@ -318,8 +274,14 @@ class DcgmCollector:
         raise Unavailable("no_driver", f"nv-hostengine at {where} fails: {failure}; see its log") from None
 
 
-_OF_LOST: Final = (XIDS, XID_COUNTS)
-"""What is told of a GPU that does not answer: alerts on Xid 79 need it when no more is left."""
+def _known_links(engine: Engine) -> Links:
+    """None where they cannot be told: then no series is by link."""
+    try:
+        return read_links(engine)
+    except DcgmFailure as failure:
+        if codes.judge(failure.code) in ("gone", "timeout"):
+            raise
+        return Links({}, {})
 
 
 def _rewatch(watches: Watches, block: Block, seconds: float) -> None:
@@ -327,17 +289,17 @@ def _rewatch(watches: Watches, block: Block, seconds: float) -> None:
         watches.watch([group], [field_group], seconds)
 
 
+def _pending(reader: Reader, block: Block) -> bool:
+    """Whether nothing has come yet and something may: what is not supported will not."""
+    why = [_lack(record) for record in reader.read(list(block.targets), list(block.quantities))]
+    return None not in why and "nothing" in why
+
+
 def _lack(record: Value) -> str | None:
     """Why a record is no value; None for one that is."""
     if record.status != codes.OK:
         return codes.judge(record.status)
     return abi.blank(record.value) if record.value is not None else "unsupported"
-
-
-def _ghosts(inventory: Inventory) -> list[Gpu]:
-    """GPUs that were lost before this discovery."""
-    devices = inventory.devices
-    return [Gpu(position=lost, handle=None, nvml_index=-1, uuid=devices[lost].uuid) for lost in inventory.lost]
 
 
 def _with_only_parts(node: Node, places: Mapping[abi.Entity, int]) -> dict[abi.Entity, int]:

@@ -24,19 +24,17 @@ class Links(msgspec.Struct, frozen=True):
 
 def read_links(engine: Engine) -> Links:
     """Raises DcgmFailure. A link that the board has not is not listed."""
-    failure = DcgmFailure(codes.VERSION_MISMATCH, "dcgmGetNvLinkLinkStatus")
     # 5 has room for 36 links a GPU; only the library of 4.6 knows it, which still takes 4.
     for number in (3,) if engine.library.major == 3 else (5, 4):
         buffer = abi.structure(abi.LINK_STATUS[number])
         try:
             engine.call("dcgmGetNvLinkLinkStatus", buffer)
-        except DcgmFailure as error:
-            failure = error
-            if error.code != codes.VERSION_MISMATCH:
+        except DcgmFailure as failure:
+            if failure.code != codes.VERSION_MISMATCH:
                 raise
             continue
         return _decode(buffer, abi.LINKS_OF_GPU[number], abi.LINKS_OF_SWITCH[number])
-    raise failure
+    raise DcgmFailure(codes.NOT_SUPPORTED, "dcgmGetNvLinkLinkStatus")
 
 
 def _decode(buffer: object, of_gpu: int, of_switch: int) -> Links:

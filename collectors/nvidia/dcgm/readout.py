@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 from collectors.base import NODE, ReadError, Reading
 from collectors.nvidia.dcgm import abi, codes
+from collectors.nvidia.dcgm.codes import DcgmFailure
 from collectors.nvidia.dcgm.fields import CLOCK_EVENTS, EVENTS
 from collectors.nvidia.dcgm.plan import Block, Target
 from collectors.nvidia.dcgm.values import Reader, Value
@@ -60,6 +63,20 @@ class Readout:
         for record in good:
             if record.field in EVENTS or newest - record.at <= limit * 1e6:
                 self._emit(block, record, out)
+
+    @contextlib.contextmanager
+    def tolerating(self, position: int = NODE) -> Iterator[None]:
+        """What fails for one GPU or one set of fields costs the rest nothing; without a connection all of it fails."""
+        try:
+            yield
+        except DcgmFailure as failure:
+            verdict = codes.judge(failure.code)
+            if verdict in ("gone", "mismatch", "timeout"):
+                raise
+            if verdict == "lost" and position != NODE:
+                self.lost.add(position)
+            elif verdict not in ("unsupported", "nothing"):
+                self.report(position, "permission" if verdict == "permission" else "transient", str(failure))
 
     def report(self, position: int, kind: str, detail: str) -> None:
         """Add an error to the current sample."""

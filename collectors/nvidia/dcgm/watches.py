@@ -13,8 +13,10 @@ from collectors.nvidia.dcgm.codes import DcgmFailure
 from collectors.nvidia.dcgm.engine import Engine
 from collectors.nvidia.dcgm.library import shorts
 
-_KEPT: Final = 600.0
-"""Seconds for which an engine keeps samples: an Xid waits so long to be fetched. dcgm-exporter's figure."""
+HISTORY: Final = 600.0
+"""Seconds for which an Xid waits in the engine to be fetched. dcgm-exporter's figure for all fields."""
+_KEPT: Final = 30.0
+"""Seconds for which an engine keeps what only its newest value is read of, or three samples."""
 _UNLIMITED: Final = 0
 
 
@@ -52,13 +54,13 @@ class Watches:
             found += self._field_group(fields[start : start + abi.MAX_FIELDS])
         return found
 
-    def watch(self, groups: Sequence[int], field_groups: Sequence[int], seconds: float) -> None:
+    def watch(self, groups: Sequence[int], field_groups: Sequence[int], seconds: float, kept: float = _KEPT) -> None:
         """Sample so often from now on; for what is watched already this is its new interval. Raises DcgmFailure."""
         for group in groups:
             for fields in field_groups:
                 interval = round(seconds * 1e6)
-                kept = max(_KEPT, 3 * seconds)
-                self._engine.call("dcgmWatchFields", group, fields, interval, kept, _UNLIMITED)
+                age = max(kept, 3 * seconds)
+                self._engine.call("dcgmWatchFields", group, fields, interval, age, _UNLIMITED)
                 if (group, fields) not in self._watched:
                     self._watched.append((group, fields))
 

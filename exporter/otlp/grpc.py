@@ -1,0 +1,119 @@
+"""OTLP over gRPC, on grpcio (the extra ``grpc``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import grpc
+import grpc.aio
+
+from collectors.protobuf import Malformed
+from exporter.config.otlp import OtlpEndpoint
+from exporter.otlp import connection
+from exporter.otlp.answer import MAX_ANSWER, Outcome, clean, of_response, retry_info
+from exporter.otlp.connection import Unusable
+
+EXPORT: Final = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+TEMPORARY: Final = frozenset(
+    {
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+DETAILS: Final = "grpc-status-details-bin"
+RECONNECT: Final = 1000
+"""Milliseconds between attempts to connect: how long to wait is the queue's to say."""
+
+
+class GrpcSender:
+    """Sends requests to one receiver over one channel."""
+
+    def __init__(self, endpoint: OtlpEndpoint) -> None:
+        self._endpoint = endpoint
+        self._channel: grpc.aio.Channel | None = None
+        self._stamps: tuple[object, ...] = ()
+
+    def pack(self, body: bytes) -> bytes:
+        """The library compresses."""
+        return body
+
+    async def send(self, data: bytes) -> Outcome:
+        try:
+            channel, metadata = await self._ready()
+        except Unusable as error:
+            return Outcome("retry", str(error))
+        export = channel.unary_unary(EXPORT)
+        try:
+            answer = await export(data, timeout=self._endpoint.timeout, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            return _failed(error)
+        try:
+            return of_response(answer)
+        except Malformed as error:
+            return Outcome("success", f"the answer cannot be read: {clean(str(error))}")
+
+    async def close(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    async def _ready(self) -> tuple[grpc.aio.Channel, Sequence[tuple[str, str]]]:
+        """The channel and the metadata of the next request. Files are read anew; raises Unusable."""
+        given = await asyncio.to_thread(connection.headers, self._endpoint)
+        stamps = await asyncio.to_thread(connection.stamps, self._endpoint)
+        if self._channel is not None and stamps != self._stamps:
+            await self.close()
+        if self._channel is None:
+            self._channel = await asyncio.to_thread(_channel, self._endpoint)
+            self._stamps = stamps
+        return self._channel, [(name.lower(), value) for name, value in given.items()]
+
+
+def _channel(endpoint: OtlpEndpoint) -> grpc.aio.Channel:
+    target, secure = address(endpoint)
+    options: list[tuple[str, Any]] = [
+        ("grpc.primary_user_agent", connection.USER_AGENT),
+        ("grpc.max_receive_message_length", MAX_ANSWER),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.initial_reconnect_backoff_ms", RECONNECT),
+        ("grpc.enable_retries", 0),
+    ]
+    if endpoint.proxy:
+        options.append(("grpc.http_proxy", endpoint.proxy))
+    compression = grpc.Compression.Gzip if endpoint.compression == "gzip" else grpc.Compression.NoCompression
+    if not secure:
+        return grpc.aio.insecure_channel(target, options, compression)
+    certificate, key, chain = (
+        connection.read(path) if path else None
+        for path in (endpoint.certificate, endpoint.client_key, endpoint.client_certificate)
+    )
+    credentials = grpc.ssl_channel_credentials(certificate, key, chain)
+    return grpc.aio.secure_channel(target, credentials, options, compression)
+
+
+def address(endpoint: OtlpEndpoint) -> tuple[str, bool]:
+    """What grpcio connects to, and whether with TLS. The scheme of a URL says so, else ``insecure``."""
+    scheme, found, _ = endpoint.endpoint.partition("://")
+    if found and scheme in ("http", "https"):
+        parts = urlsplit(endpoint.endpoint)
+        port = parts.port or (443 if scheme == "https" else 80)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        return f"{host}:{port}", scheme == "https"
+    return endpoint.endpoint, not endpoint.insecure and not endpoint.endpoint.startswith("unix:")
+
+
+def _failed(error: grpc.aio.AioRpcError) -> Outcome:
+    code = error.code()
+    words = f"gRPC status {code.name}: {clean(error.details() or '')}"
+    details = next((value for name, value in error.trailing_metadata() or () if name == DETAILS), b"")
+    pause = retry_info(details if isinstance(details, bytes) else b"")
+    if code in TEMPORARY or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and pause is not None):
+        return Outcome("retry", words, pause=pause)
+    return Outcome("refused", words)
