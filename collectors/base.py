@@ -130,6 +130,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The vendor's own section of the configuration, checked against collector.toml's ``options``."""
 
 
+class DeviceState(msgspec.Struct, frozen=True):
+    """How a device is and who works on it, for services that a vendor's other programs ask."""
+
+    device: Device
+    health: str
+    """healthy, degraded, failed or unknown."""
+    workloads: tuple[str, ...] = ()
+    """NAMESPACE/NAME of pods."""
+
+
+class ServiceUnavailable(Exception):
+    """A service cannot be offered; the text says what to do.
+
+    A module that collector.toml's ``services`` names has ``start_service(states, paths)``, with ``states`` a function
+    that any thread may call; it returns an object with ``stop()``.
+    """
+
+
 UnavailableState = Literal["no_device", "no_library", "no_driver", "no_permission", "version_mismatch", "released"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -20,6 +20,7 @@ from exporter.detection import Bus
 from exporter.families import Publication
 from exporter.publisher import CollectorStatus, Publisher
 from exporter.selfmetrics import SelfMetrics
+from exporter.services import Services
 from exporter.supervisor import Runner
 from exporter.view import View
 
@@ -45,6 +46,8 @@ class Agent:
         self.publication = Publication(0)
         self.started = False
         """Every collector has been tried."""
+        self.published: Callable[[Publication], None] = lambda _: None
+        """Called with each publication."""
         self._config = config
         self._members = list(members)
         self._live: dict[str, _Live] = {}
@@ -57,12 +60,15 @@ class Agent:
         self._broken: str = ""
         self._settled = asyncio.Event()
         self.attribution = self._attribution()
+        self._services = Services([member.spec for member in self._members])
+        self._services_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start all collectors."""
         for member in self._members:
             self._start(member)
         self.attribution.start()
+        self._services_task = asyncio.create_task(self._services.start())
         self._changed()
 
     async def stop(self) -> None:
@@ -72,6 +78,9 @@ class Agent:
         for live in self._live.values():
             live.task.cancel()
         await self.attribution.stop()
+        if self._services_task is not None:
+            await self._services_task
+        await self._services.stop()
         await asyncio.gather(*(live.task for live in self._live.values()), return_exceptions=True)
 
     async def settled(self) -> None:
@@ -97,6 +106,7 @@ class Agent:
             await self.attribution.stop()
             self.attribution = self._attribution()
             self.attribution.start()
+        await self._serve_vendors()
         self._book.configure(config.health.fault_hold, config.device_classes)
         await self._stop(touched)
         for name, member in new.items():
@@ -123,6 +133,12 @@ class Agent:
     def trouble(self) -> str:
         """Why the agent itself is broken and should be restarted; empty if it is not."""
         return self._dead or self._broken
+
+    async def _serve_vendors(self) -> None:
+        """Offer what vendors' other programs ask for, with the members' present options."""
+        await self._services.stop()
+        self._services = Services([member.spec for member in self._members])
+        await self._services.start()
 
     def _attribution(self) -> Attribution:
         catalogues = {member.spec.catalogue.name: member.spec.catalogue for member in self._members}
@@ -181,6 +197,7 @@ class Agent:
                 log.exception("no publication could be made: this is a fault of the agent, please report it")
             self._broken = f"no publication could be made: {error!r}"
             self.publication = Publication(self.publication.version + 1)
+        self.published(self.publication)
 
     def _publish_now(self, now: float, monotonic: float) -> None:
         statuses = [
@@ -196,6 +213,8 @@ class Agent:
         snapshots = [status.snapshot for status in statuses if status.snapshot is not None]
         attributed = self.attribution.attributed(snapshots)
         self.publication = self._publisher.publish(statuses, attributed, now=now, monotonic=monotonic)
+        if self._services.any:
+            self._services.show(self.publication, self.found, attributed.allocation if attributed is not None else None)
         if not self.started and all(live.runner.state != "starting" for live in self._live.values()):
             self.started = True
             self._settled.set()

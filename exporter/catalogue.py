@@ -138,6 +138,15 @@ class Option(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     maximum: float | None = None
 
 
+class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Something that the vendor's other programs ask of its exporter."""
+
+    module: str
+    """Offers ``start_service`` (collectors/base.py); imported only where the option is set."""
+    option: str
+    """The option, of type bool, that asks for it."""
+
+
 class BridgeLabels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where the vendor's exporter tells the device. Each is a list of spellings; the first present counts."""
 
@@ -262,6 +271,7 @@ class Collector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     health: tuple[HealthRule, ...] = ()
     doctor: tuple[DoctorCheck, ...] = ()
     options: Mapping[str, Option] = {}
+    services: Mapping[str, Service] = {}
     sources: tuple[str, ...] = ()
     """The vendor's own ways to read, where there are several: what ``collectors.<name>.source`` may ask for."""
     profiles: Mapping[str, str] = msgspec.field(

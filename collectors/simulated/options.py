@@ -72,13 +72,15 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
     """What one raw series says, in its own unit, where the model cannot know.
 
     On a failing device the model wins over ``value`` for a series with a feed, so that its failure is seen. With the
-    ``quantity`` ``fault_code`` a series gives the number of the last fault's code, and ``value`` before the first. The
-    texts of ``labels`` may use what raw labels may; with ``fault_code`` also {fault_code} and {fault_name}.
+    ``quantity`` ``fault_code`` a series gives the number of the last fault's code, and ``value`` before the first; with
+    ``devices`` that of the devices and parts; with ``none`` nothing, for this model has no such series. The texts of
+    ``labels`` may use what raw labels may; with ``fault_code`` also {fault_code} and {fault_name}. Several texts for a
+    label make several series.
     """
 
     value: int | float | None = None
-    quantity: Literal["", "fault_code"] = ""
-    labels: Mapping[str, str] = {}
+    quantity: Literal["", "fault_code", "devices", "none"] = ""
+    labels: Mapping[str, str | tuple[str, ...]] = {}
 
 
 class Simulation(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,6 +58,7 @@ def plan(
     distinct: bool,
 ) -> dict[Group, tuple[Item, ...]]:
     """Raises ValueError for a template that cannot be filled."""
+    simulation = _counted(simulation, members)
     found: dict[Group, list[Item]] = {}
     numbers = itertools.count(1)
     count = simulation.device.links if links == "each" else 0
@@ -66,6 +67,8 @@ def plan(
     for series in tables.series:
         if series.name not in groups or (not count and _tells_links_apart(series)):
             continue
+        if (fixed := simulation.values.get(series.name)) is not None and fixed.quantity == "none":
+            continue
         items = found.setdefault(groups[series.name], [])
         for member in _holders(series, members, node):
             for item in _items(series, member, simulation, seed, count):
@@ -73,6 +76,16 @@ def plan(
                     item = msgspec.structs.replace(item, course=apart(item.course, series, next(numbers)))
                 items.append(item)
     return {group: tuple(items) for group, items in found.items()}
+
+
+def _counted(simulation: Simulation, members: Sequence[Member]) -> Simulation:
+    """With the number of devices for what tells it; a device that is cut counts by its parts."""
+    units = sum(member.unit is not member.board.whole or not member.board.parts for member in members)
+    values = {
+        name: msgspec.structs.replace(fixed, quantity="", value=units) if fixed.quantity == "devices" else fixed
+        for name, fixed in simulation.values.items()
+    }
+    return msgspec.structs.replace(simulation, values=values)
 
 
 def _tells_links_apart(series: Series) -> bool:
@@ -98,7 +111,8 @@ def _items(series: Series, member: Member, simulation: Simulation, seed: str, li
     weights = [1.0 + 0.04 * math.cos(1.7 * number) for number in range(len(sets))]
     changing: Labels = ()
     if fixed is not None and fixed.quantity == "fault_code":
-        changing = tuple((label, fixed.labels[label]) for label in series.labels if label in fixed.labels)
+        templates = ((label, fixed.labels.get(label)) for label in series.labels)
+        changing = tuple((label, template) for label, template in templates if isinstance(template, str))
     for labels, weight in zip(sets, weights, strict=True):
         own = f"{seed}/{series.name}/{member.position}/{labels}"
         yield Item(
@@ -123,7 +137,8 @@ def _label_sets(series: Series, fixed: Fixed | None, facts: Facts, links: int) -
 def _values(label: str, fixed: Fixed | None, facts: Facts, links: int) -> Sequence[str | None]:
     if fixed is not None and fixed.labels:
         # What the file does not name is not there: an empty window has no code.
-        return [facts.fill(fixed.labels[label])] if label in fixed.labels else [None]
+        told = fixed.labels.get(label)
+        return [None] if told is None else [facts.fill(one) for one in ((told,) if isinstance(told, str) else told)]
     lower = label.lower()
     if lower in _LINKS:
         return [str(number) for number in range(links)] if links else [None]

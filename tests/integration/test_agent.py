@@ -34,9 +34,9 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "world.json"
         self.set(WORLD)
-        for name in ("sys", "dev", "proc"):
+        for name in ("sys", "dev", "proc", "run"):
             (folder / name).mkdir()
-        paths = HostPaths(**{name: str(folder / name) for name in ("sys", "dev", "proc")})
+        paths = HostPaths(**{name: str(folder / name) for name in ("sys", "dev", "proc", "run")})
         tables = catalogue()
         self.member = Member(
             spec=CollectorSpec(
@@ -149,5 +149,38 @@ def test_a_reload_touches_only_what_it_changes(stage: Stage) -> None:
         await agent.reload(config, [])
         await until(lambda: agent.publication.families == ())
         assert Path(f"{stage.path}.closed").exists()
+
+    stage.play(story)
+
+
+def test_a_service_that_a_vendors_programs_ask_is_offered_where_it_is_wanted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(FOLDER.parent)
+    told = Path(stage.member.spec.paths.run) / "told"
+    plain = stage.member
+    options = {**plain.spec.options, "ask": True}
+    stage.member = msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, options=options))
+
+    async def story(agent: Agent) -> None:
+        await until(lambda: told.exists() and told.read_text() == "ACME-0=healthy")
+        await agent.reload(stage.config, [plain])
+        assert told.read_text() == "stopped"
+
+    stage.play(story)
+
+
+def test_a_service_that_cannot_be_offered_leaves_the_rest_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.syspath_prepend(FOLDER.parent)
+    Path(stage.member.spec.paths.run).rmdir()
+    options = {**stage.member.spec.options, "ask": True}
+    spec = msgspec.structs.replace(stage.member.spec, options=options)
+    stage.member = msgspec.structs.replace(stage.member, spec=spec)
+
+    async def story(agent: Agent) -> None:
+        assert power(agent) == [5]
+        await until(lambda: "a service is not offered" in caplog.text)
 
     stage.play(story)

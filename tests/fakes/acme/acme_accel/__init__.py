@@ -1,9 +1,9 @@
 """A collector whose devices do what a JSON file says, read anew at each call.
 
 Keys of the file, all optional: ``devices`` (fields of collectors.base.Device), ``readings`` (group → rows of series,
-device, value, labels), ``faults``, ``lost``, ``errors``, ``rediscover``, ``unavailable`` ([state, hint]), and ``do``: what
-goes wrong in a call (``hang``, ``crash``, ``exit``, ``print``, ``raise``, ``flood``, ``orphan``), or ``do_<call>`` in that
-call alone.
+device, value, labels), ``faults``, ``lost``, ``errors``, ``rediscover``, ``unavailable`` ([state, hint]), and ``do``:
+what goes wrong in a call (``hang``, ``crash``, ``exit``, ``print``, ``raise``, ``flood``, ``orphan``), or ``do_<call>``
+in that call alone.
 """
 
 from __future__ import annotations
