@@ -326,16 +326,17 @@ def test_release_closes_the_driver_for_a_time(world: World) -> None:
     live(world, story)
 
 
-def test_a_release_during_a_hang_ends_the_hang(world: World) -> None:
+def test_a_release_during_a_hang_ends_the_hang(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         await running(world)
         world.set({**GOOD, "do_sample": "hang"})
         await asyncio.sleep(0.2)
         await world.runner.release(0.3)
+        assert world.runner.state == "released"
         world.set(GOOD)
         await running(world)
 
-    live(World(world.path.parent / "b", stop_grace=0.2) if (world.path.parent / "b").mkdir() is None else world, story)
+    live(World(tmp_path, stop_grace=0.2), story)
 
 
 def test_a_worker_that_loses_its_agent_lets_the_driver_go(tmp_path: Path) -> None:

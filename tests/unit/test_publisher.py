@@ -106,8 +106,9 @@ def test_an_exclusive_device_carries_its_workload_and_a_shared_one_empty_labels(
         ),
         "accel_power_watts",
     )
+    workload = 'namespace="team-a",pod="train-0",container="main",job_name="train",tenant="a"'
     assert found == {
-        'vendor="acme",device="0",uuid="ACME-0",namespace="team-a",pod="train-0",container="main",job_name="train",tenant="a"': 1,
+        f'vendor="acme",device="0",uuid="ACME-0",{workload}': 1,
         'vendor="acme",device="1",uuid="ACME-1",namespace="",pod="",container="",job_name="",tenant=""': 2,
     }
 
