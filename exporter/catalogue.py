@@ -191,7 +191,8 @@ class IdPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """One form of a device's id in the kubelet's answers.
 
     Named groups are names of facts: uuid, index, serial, pci_bus_id, partition_uuid, partition, or a key of
-    ``Device.ids``. A device is meant if it has all of them. The group ``share`` tells a replica and names nothing.
+    ``Device.ids``. A device is meant if it has all of them. The group ``share`` tells a replica and names nothing. A
+    form without named groups means every device of the vendor.
     """
 
     pattern: str
@@ -326,6 +327,7 @@ def load(folder: Path, module: str) -> Catalogue:
     _check_series(folder / "series.toml", table)
     _check_health(folder / "collector.toml", collector, table.series)
     _check_options(folder / "series.toml", collector, table.series)
+    _check_collisions(folder / "series.toml", collector, table)
     codes = _unique(faults_file, "fault", [fault.code for fault in faults])
     return Catalogue(
         name=folder.name,
@@ -424,6 +426,15 @@ def _check_options(path: Path, collector: Collector, series: Sequence[Series]) -
             raise CatalogueError(
                 f"{path}: series {each.name}: option {each.option!r} is not one of collector.toml's options"
             )
+
+
+def _check_collisions(path: Path, collector: Collector, table: _SeriesFile) -> None:
+    """A label that stood on a series twice would make a whole scrape unreadable."""
+    beside = {*table.identity, *collector.attribution.raw_labels.values()}
+    for each in table.series:
+        twice = beside & set(each.labels) if each.level != "node" else set()
+        if twice or len(set(each.labels)) < len(each.labels):
+            raise CatalogueError(f"{path}: series {each.name}: a label would stand there twice: {each.labels}")
 
 
 def _unique(path: Path, what: str, names: list[str]) -> list[str]:

@@ -105,7 +105,9 @@ class Matcher:
                     continue
                 told = {name: value for name, value in groups.groupdict().items() if value is not None}
                 share = told.pop(SHARE, "")
-                matches = tuple(self._named(vendor, told, share))
+                # A form without names, such as the word "all", means every device.
+                everything = groups.re.groupindex.keys() <= {SHARE}
+                matches = tuple(self._named(vendor, told, share, everything=everything))
                 if matches:
                     return matches
         return ()

@@ -13,6 +13,7 @@ from exporter.attribution.join import Joined, join
 from exporter.attribution.match import VendorDevices
 from exporter.attribution.processes import ProcessSource, Running
 from exporter.attribution.setup import Parts, build
+from exporter.catalogue import Attribution as Table
 from exporter.catalogue import Catalogue
 from exporter.config import Config
 from exporter.model import Attributed, Snapshot
@@ -99,7 +100,9 @@ class Attribution:
         return self._attributed
 
     def _vendor(self, snapshot: Snapshot) -> VendorDevices:
-        table = self._catalogues[snapshot.vendor].collector.attribution
+        catalogue = self._catalogues.get(snapshot.vendor)
+        # None: of a vendor that a new configuration has switched off, and whose collector has not ended yet.
+        table = catalogue.collector.attribution if catalogue is not None else Table()
         return VendorDevices(snapshot.vendor, table, snapshot.devices)
 
     def _join(self) -> None:

@@ -141,15 +141,26 @@ async def squeue(limit: float) -> bytes:
             output = await _all(process)
             await process.wait()
     except TimeoutError:
+        await _end(process)
         raise TimeoutError(f"it does not end within {limit:g} seconds") from None
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+    except BaseException:
+        await _end(process)
+        raise
     if process.returncode:
         raise ValueError(f"it ended with {process.returncode}")
     return output
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill the program and what it started, and read the rest: only then is the pipe closed."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    # One that has left the group may hold the pipe.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            while process.stdout is not None and await process.stdout.read(65536):
+                pass
+            await process.wait()
 
 
 async def _all(process: asyncio.subprocess.Process) -> bytes:

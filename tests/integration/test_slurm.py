@@ -151,6 +151,7 @@ async def test_the_controller_is_not_asked_for_what_it_has_told(mapping: Path, i
         pytest.param("yes 0123456789 | head -c 40000000", "more than 33554432 bytes", id="40 MB"),
         pytest.param("exec sleep 60", "does not end within", id="hangs"),
         pytest.param("sleep 60 & echo '{'; wait", "does not end within", id="hangs with a child"),
+        pytest.param("sleep 60 & echo '{'", "does not end within", id="leaves a child that holds the pipe"),
     ],
 )
 @in_loop

@@ -27,13 +27,13 @@ def catalogue(vendor: str) -> Catalogue:
     return load(Path(collectors.__path__[0]) / vendor, f"collectors.{vendor}")
 
 
-# NVIDIA: minor numbers that are not the indices, a GPU with MIG, one of whose instances has two compute instances.
-
 G0, G1 = "GPU-5fd4a087-2cf2-8e9c-4b3d-0a1b2c3d4e5f", "GPU-e1a8c9b2-17d0-9f3e-aa55-0102030405ff"
 M7, M9, C0, C1 = (f"MIG-1f0e2d3c-4b5a-5678-9abc-00000000000{number}" for number in "7901")
 
 
 def nvidia_devices() -> list[Device]:
+    """Minor numbers are not the indices; of a GPU with MIG one instance has two compute instances."""
+
     def whole(uuid: str, index: str, minor: int, bus_id: str) -> Device:
         ids = {
             "index": index,
@@ -63,13 +63,11 @@ def nvidia_devices() -> list[Device]:
     return [plain, cut, *parts]
 
 
-# AMD: a whole GPU, and one in two parts. Its parts have indices, minors and names of their own.
-
 AMD_WHOLE, AMD_CUT = "0000000000000001", "0000000000000002"
-# Neuron: two devices of two cores each. Gaudi: two cards. TPU: a host of three generations.
 
 
 def amd_devices() -> list[Device]:
+    """A whole GPU, and one in two parts, which have indices, minors and names of their own."""
     whole = Device(uuid=AMD_WHOLE, index="0", pci_bus_id="0000:19:00.0", serial="S1")
     cut = Device(uuid=AMD_CUT, index="1", pci_bus_id="0000:9f:00.0", serial="S2")
     first = {"index": "1", "bdf": "0000:9f:00.0", "render": "129", "dra": "gpu-2-129"}
@@ -86,9 +84,9 @@ def neuron_devices() -> list[Device]:
     found: list[Device] = []
     for index in ("0", "1"):
         whole = Device(uuid=f"N{index}", index=index, kind="npu", ids={"neuron_device": index})
-        found.append(whole)
-        for core in (2 * int(index), 2 * int(index) + 1):
-            found.append(msgspec.structs.replace(whole, partition=str(core), ids={"neuroncore": str(core)}))
+        cores = (2 * int(index), 2 * int(index) + 1)
+        parts = [msgspec.structs.replace(whole, partition=str(core), ids={"neuroncore": str(core)}) for core in cores]
+        found += [whole, *parts]
     return found
 
 
@@ -135,7 +133,7 @@ Expected = Sequence[tuple[str, str, str]]
 IDS: Final[Sequence[tuple[str, str, str, Expected]]] = (
     # vendor, resource, id, devices
     ("nvidia", "nvidia.com/gpu", G0, [(G0, "", "")]),
-    ("nvidia", "nvidia.com/gpu", G0.upper().replace("GPU-", "GPU-"), [(G0, "", "")]),
+    ("nvidia", "nvidia.com/gpu", f"GPU-{G0[4:].upper()}", [(G0, "", "")]),
     ("nvidia", "nvidia.com/gpu", f"{G0}::0", [(G0, "", "0")]),
     ("nvidia", "nvidia.com/gpu.shared", f"{G0}::12", [(G0, "", "12")]),
     ("nvidia", "nvidia.com/renamed", f"{G1}::3", [(G1, "", "3")]),

@@ -187,13 +187,15 @@ def test_exactly_what_was_written_is_read(pods: list[Pod]) -> None:
     expected = [
         (
             (pod.namespace, pod.name, container.name),
-            {(d.resource, i) for d in container.devices for i in d.ids if d.resource and i},
-            {
-                (d.driver, d.pool, d.device, d.share or "", claim.namespace, claim.name)
-                for claim in container.claims
-                for d in claim.devices
-                if d.driver and d.device
-            },
+            sorted({(each.resource, identity) for each in container.devices for identity in each.ids if identity}),
+            sorted(
+                {
+                    (each.driver, each.pool, each.device, each.share or "", claim.namespace, claim.name)
+                    for claim in container.claims
+                    for each in claim.devices
+                    if each.driver and each.device
+                }
+            ),
         )
         for pod in pods
         if pod.name
@@ -202,12 +204,17 @@ def test_exactly_what_was_written_is_read(pods: list[Pod]) -> None:
     found = [
         (
             (held.namespace, held.pod, held.container),
-            set(held.devices),
-            {(d.driver, d.pool, d.device, d.share, d.claim_namespace, d.claim_name) for d in held.dra},
+            list(held.devices),
+            [(each.driver, each.pool, each.device, each.share, *_claim(each)) for each in held.dra],
         )
         for held in decode(answer(pods))
     ]
-    assert sorted(found, key=repr) == sorted((each for each in expected if each[1] or each[2]), key=repr)
+    told = [(name, [each for each in devices if each[0]], dra) for name, devices, dra in expected]
+    assert sorted(found) == sorted(each for each in told if each[1] or each[2])
+
+
+def _claim(device: DraDevice) -> tuple[str, str]:
+    return device.claim_namespace, device.claim_name
 
 
 @given(st.binary(max_size=200))

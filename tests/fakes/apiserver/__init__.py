@@ -1,0 +1,1 @@
+"""A Kubernetes API server, as far as lists, watches and what goes wrong with them."""

@@ -1,0 +1,250 @@
+"""What a watch makes of an API server in trouble, of tokens and certificates, and of what is too much."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from exporter.attribution import api as limits
+from exporter.attribution import watch as watches
+from tests.attribution_rig import in_loop, running, until
+from tests.fakes.apiserver import server as fake
+from tests.fakes.apiserver.objects import PODS, pod
+from tests.fakes.apiserver.server import ApiServer, Fault, body, is_list, line, refuse, stream
+from tests.watch_rig import Watched, hurry, noted
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as found:
+        found.put(PODS, pod("a"), pod("b"), pod("elsewhere", node="node2"))
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        pytest.param(refuse(504, retry_after="0", fits=is_list), "server", id="504 too large a version"),
+        pytest.param(refuse(500, fits=is_list), "server", id="500"),
+        pytest.param(refuse(429, retry_after="0", fits=is_list), "too_many_requests", id="429"),
+        pytest.param(refuse(403, fits=is_list), "forbidden", id="403"),
+        pytest.param(refuse(418, fits=is_list), "answer", id="a code that nobody expects"),
+        pytest.param(refuse(302, fits=is_list), "answer", id="elsewhere"),
+        pytest.param(body(b'{"items": [{"metadata"'), "answer", id="half a list"),
+        pytest.param(body(b'{"items": [{"metadata": {"name": 5}}]}'), "answer", id="another type"),
+        pytest.param(body(b'{"x": ' + b"[" * 100_000), "answer", id="without bottom"),
+        pytest.param(body(b"<html></html>"), "answer", id="a page"),
+        pytest.param(refuse(410, fits=is_list), "expired", id="410 on a list"),
+        pytest.param(stream(line("ERROR", fake.expired("compacted", "InternalError", 500))), "server", id="an error"),
+        pytest.param(stream(b'{"type": "ADDED", "object": {"metadata": \n'), "answer", id="a broken line"),
+        pytest.param(stream(b"[]\n"), "answer", id="a line that is no event"),
+        pytest.param(refuse(400, fits=fake.is_watch), "answer", id="an invalid version"),
+    ],
+)
+@in_loop
+async def test_trouble_is_counted_and_passes(
+    server: ApiServer, fault: Fault, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted(monkeypatch)
+    server.faults.append(fault)
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: found.heard.troubles[kind] == 1)
+        await until(lambda: found.names == {"a", "b"} and found.watch.status.up)
+        server.put(PODS, pod("c"))
+        await until(lambda: "c" in found.names)
+    assert sum(found.heard.troubles.values()) == 1
+
+
+@in_loop
+async def test_after_an_unknown_error_in_the_stream_the_list_is_read_anew(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted(monkeypatch)
+    server.faults.append(stream(line("ERROR", fake.expired("etcdserver: compacted", "InternalError", 500))))
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: len(server.asked(PODS, watch=False)) == 2)
+
+
+@in_loop
+async def test_known_pods_stay_while_the_server_is_away(server: ApiServer) -> None:
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: found.names == {"a", "b"})
+        server.forbidden.add(PODS)
+        server.faults.extend(refuse(503) for _ in range(3))
+        server.cut()
+        await until(lambda: found.heard.troubles["server"] >= 3)
+        await until(lambda: found.heard.troubles["forbidden"])
+        assert found.names == {"a", "b"}
+        assert not found.watch.status.up
+        assert "ClusterRole" in found.watch.status.hint
+        assert found.watch.status.last_success > 0
+
+
+@in_loop
+async def test_a_rotated_token_is_read_again(server: ApiServer, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old\n")
+    server.tokens = {"old"}
+    found = Watched(server.url, str(token))
+    async with running(found.run()):
+        await until(lambda: found.watch.status.up)
+        server.tokens = {"new"}
+        server.cut()
+        await until(lambda: found.heard.troubles["unauthorized"])
+        assert "token" in found.watch.status.hint
+        token.write_text("new\n")
+        await until(lambda: found.watch.status.up)
+        server.put(PODS, pod("c"))
+        await until(lambda: "c" in found.names)
+    assert server.requests[0].token == "old"
+    assert server.requests[-1].token == "new"
+
+
+@in_loop
+async def test_a_token_file_with_something_else_is_trouble_and_not_sent(server: ApiServer, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("two\nlines")
+    found = Watched(server.url, str(token))
+    async with running(found.run()):
+        await until(lambda: found.heard.troubles["unauthorized"])
+        assert str(token) in found.watch.status.hint
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(("asked", "at_least"), [("0.3", 0.0), ("1", 1.0)])
+@in_loop
+async def test_the_server_says_how_long_to_wait(server: ApiServer, asked: str, at_least: float) -> None:
+    server.faults.append(refuse(429, retry_after=asked, fits=is_list))
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: found.watch.status.up)
+    first, second = server.asked(PODS, watch=False)
+    assert at_least <= second.at - first.at < at_least + 2
+
+
+@in_loop
+async def test_a_role_without_the_right_is_asked_again_after_a_minute_only(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = noted(monkeypatch, 30.0)
+    server.forbidden.add(PODS)
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: asked == [60.0])
+
+
+@in_loop
+async def test_a_watch_without_a_word_is_given_up_and_made_anew(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "WATCH_SECONDS", (0, 0))
+    monkeypatch.setattr(watches, "GRACE", 0.2)
+    server.faults.append(stream(hang=True))
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: found.heard.troubles["timeout"])
+        await until(lambda: len(server.asked(PODS, watch=True)) > 1)
+
+
+@in_loop
+async def test_a_server_that_ends_every_watch_at_once_is_asked_with_pauses(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = noted(monkeypatch)
+    monkeypatch.setattr(watches, "SHORT", 1.0)
+    server.faults.extend(stream() for _ in range(4))
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: len(server.asked(PODS, watch=True)) == 5)
+    assert len(pauses) == 4
+    assert found.heard.troubles == {"server": 4}
+
+
+@in_loop
+async def test_huge_objects_are_read_to_a_limit(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted(monkeypatch)
+    big = pod("big", annotations={"a": "x" * 1_500_000})
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: found.watch.status.up)
+        server.put(PODS, big)
+        await until(lambda: "big" in found.names)
+        server.faults.append(stream(b"x" * (limits.MAX_LINE + 1)))
+        server.cut()
+        await until(lambda: found.heard.troubles["too_large"])
+        await until(lambda: found.watch.status.up)
+
+
+@in_loop
+async def test_a_list_without_end_is_refused(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted(monkeypatch)
+    monkeypatch.setattr(limits, "MAX_ANSWER", 100)
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: found.heard.troubles["too_large"] > 1)
+        assert not found.names
+
+
+@in_loop
+async def test_more_objects_than_a_node_has_are_not_kept(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "MAX_OBJECTS", 3)
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: found.names == {"a", "b"})
+        server.put(PODS, *(pod(f"c{i}") for i in range(5)))
+        server.put(PODS, pod("a", phase="Failed"))
+        await until(lambda: found.watch.objects["ns", "a"].status.phase == "Failed")
+        assert found.names == {"a", "b", "c0"}
+
+
+def authority() -> tuple[ssl.SSLContext, bytes]:
+    """A server's context, and the certificate of its authority."""
+    made = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    made.issue_cert("localhost").configure_cert(context)
+    return context, made.cert_pem.bytes()
+
+
+@in_loop
+async def test_the_clusters_authority_may_be_renewed_while_the_agent_runs(tmp_path: Path) -> None:
+    file = tmp_path / "ca.crt"
+    (old, old_authority), (new, new_authority) = authority(), authority()
+    file.write_bytes(old_authority)
+    with ApiServer(tls=old) as server:
+        server.put(PODS, pod("a"))
+        port = server.port
+        found = Watched(server.url, ca_file=str(file))
+        task = asyncio.create_task(found.run())
+        await until(lambda: found.names == {"a"})
+    with ApiServer(tls=new, port=port) as server:
+        server.put(PODS, pod("b"))
+        await until(lambda: found.heard.troubles["certificate"])
+        assert "authority" in found.watch.status.hint
+        assert server.requests == []
+        file.write_bytes(new_authority)
+        await until(lambda: found.watch.status.up)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("content", ["", "no certificate"])
+@in_loop
+async def test_a_file_without_certificates_is_trouble_with_a_name(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "ca.crt"
+    file.write_text(content)
+    found = Watched("https://localhost:1", ca_file=str(file))
+    async with running(found.run()):
+        await until(lambda: found.heard.troubles["certificate"] or found.heard.troubles["connection"])
