@@ -86,7 +86,8 @@ def _fits(kind: kinds.Type, extra: Extra, value: Any) -> bool:
             return isinstance(value, str) and value in values
         case kinds.StrType(max_length=longest):
             check: Check | None = extra.get("check")
-            return is_text(value, longest or LONGEST) and (check is None or check.accepts(value))
+            line = value.replace("\n", "") if extra.get("lines") and isinstance(value, str) else value
+            return is_text(line, longest or LONGEST) and (check is None or check.accepts(value))
         case kinds.NoneType():
             return value is None
         case _:

@@ -57,6 +57,15 @@ def _is_host_name(host: str) -> bool:
     return len(host) <= 253 and _HOST_NAME.fullmatch(host) is not None and not host.rpartition(".")[2].isdigit()
 
 
+def is_listening_place(text: str) -> bool:
+    """HOST:PORT, or ``unix:`` and the path of a socket, which the kernel lets have 107 bytes."""
+    path = text.removeprefix("unix:")
+    if path == text:
+        return is_address(text)
+    named = path.rpartition("/")[2] not in ("", ".")
+    return named and is_path(path, ()) and len(path.encode("utf-8", "surrogateescape")) <= 107
+
+
 def is_url(text: str) -> bool:
     """An http or https URL with a host."""
     if re.search(r"\s", text):
@@ -100,7 +109,12 @@ def _or_empty(check: Check) -> Check:
     return Check(f"{check.expected}, or nothing", lambda text: not text or check.accepts(text))
 
 
-ADDRESS: Final = Check("HOST:PORT, such as 127.0.0.1:9859 or [::]:9859", is_address)
+LISTEN: Final = Check(
+    "HOST:PORT, such as 127.0.0.1:9859 or [::]:9859, or unix:/PATH (at most 107 bytes)", is_listening_place
+)
+SOCKET_MODE: Final = Check(
+    'permissions in octal, as text, such as "0660"', lambda text: re.fullmatch(r"0?[0-7]{3}", text) is not None
+)
 URL: Final = _or_empty(Check("a URL that begins with http:// or https://", is_url))
 OTLP_ENDPOINT: Final = _or_empty(
     Check("a URL that begins with http:// or https://, HOST:PORT or unix:PATH", is_otlp_endpoint)

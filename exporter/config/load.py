@@ -82,6 +82,8 @@ def _contradictions(
         yield from _series(config.schema.raw, every, ("schema", "raw"), tree)
     if config.schema.raw_counters:
         yield from _counters(Path(config.schema.raw_counters), tree)
+    if config.web_config_file:
+        yield from _web(Path(config.web_config_file), tree)
     yield from contradictions(config.otlp, tree)
 
 
@@ -140,6 +142,18 @@ def _counters(path: Path, tree: Node) -> Iterator[Problem]:
         for problem in error.problems:
             found = f"{problem.key}: {problem.found} (the file is named in {source_of(tree, key)})"
             yield Problem(problem.source, show_key(key), found, problem.expected)
+
+
+def _web(path: Path, tree: Node) -> Iterator[Problem]:
+    # Only who serves needs it, and TLS with it.
+    from exporter.web import settings, tls
+
+    try:
+        tls.load(settings.read(path))
+    except ConfigError as error:
+        for problem in error.problems:
+            found = f"{problem.found} (the file is named in {source_of(tree, ('web_config_file',))})"
+            yield Problem(problem.source, problem.key, found, problem.expected)
 
 
 def _wrong(tree: Node, path: KeyPath, value: object, expected: str) -> Problem:

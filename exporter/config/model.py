@@ -314,7 +314,10 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         int, Meta(ge=1024, le=1 << 20, description="The largest request line and the largest header.")
     ] = 8192
     header_timeout: Annotated[
-        float, Meta(ge=0.1, le=600, description="For a client to send its request.", extra=Seconds)
+        float,
+        Meta(
+            ge=0.1, le=600, description="For a client to send its request, the TLS handshake included.", extra=Seconds
+        ),
     ] = 10.0
     write_timeout: Annotated[
         float, Meta(ge=0.1, le=600, description="For a client to take the answer.", extra=Seconds)
@@ -322,6 +325,9 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     idle_timeout: Annotated[
         float, Meta(ge=0, le=3600, description="How long a connection is kept for the next request.", extra=Seconds)
     ] = 75.0
+    socket_mode: Annotated[
+        str, checked(checks.SOCKET_MODE), Meta(description="Permissions of Unix sockets in `listen`.")
+    ] = "0660"
 
 
 class Admin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -350,11 +356,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Everything that can be set."""
 
     listen: Annotated[
-        tuple[Annotated[str, checked(checks.ADDRESS)], ...],
+        tuple[Annotated[str, checked(checks.LISTEN)], ...],
         Meta(
             min_length=1,
             max_length=16,
-            description="Addresses to serve on. Port 0 takes a free one; `[::]:9859` is IPv6, on most hosts IPv4 too.",
+            description="Addresses to serve on. Port 0 takes a free one; `[::]:9859` is IPv6, on most hosts IPv4 too; "
+            "`unix:/PATH` is a Unix socket.",
         ),
     ] = (f"0.0.0.0:{DEFAULT_PORT}",)
     node: Annotated[
@@ -380,6 +387,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     attribution: Attribution = Attribution()
     otlp: Otlp = Otlp()
     paths: Paths = Paths()
+    web_config_file: Annotated[
+        str,
+        checked(checks.PATH_OR_EMPTY),
+        Meta(
+            description="A file in the format of Prometheus' exporter-toolkit, with TLS and users "
+            "(docs/web-config.md). It and its certificates are read again when they change. Empty: plain HTTP for all."
+        ),
+    ] = ""
     http: Http = Http()
     admin: Admin = Admin()
     log: Log = Log()

@@ -212,6 +212,6 @@ def _of_receiver(receiver: OtlpEndpoint, path: KeyPath, tree: Node) -> Iterator[
     if bool(receiver.client_key) != bool(receiver.client_certificate):
         key, other = ("client_key", "client_certificate")[:: 1 if receiver.client_key else -1]
         yield problem(key, getattr(receiver, key), f"{other} beside it: both are needed for mutual TLS")
-    for name in receiver.headers:
-        if not _HEADER_NAME.fullmatch(name):
-            yield problem("headers", name, "names of headers: letters, digits, - and _")
+    for name, value in receiver.headers.items():
+        if not _HEADER_NAME.fullmatch(name) or not value.isascii():
+            yield problem("headers", name, "names of letters, digits, - and _, and values in ASCII")

@@ -42,7 +42,8 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 FLAGS: Final[Mapping[str, Flag]] = {
-    "listen": Flag("listen", "HOST:PORT", repeatable=True),
+    "listen": Flag("listen", "HOST:PORT|unix:/PATH", repeatable=True),
+    "web.config.file": Flag("web_config_file", "FILE"),
     "node": Flag("node", "NAME"),
     "interval": Flag("intervals.normal", "SECONDS"),
     "links": Flag("links", "sum|each"),

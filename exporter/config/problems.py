@@ -23,6 +23,12 @@ _SECRET: Final = re.compile(
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
+class Hidden(str):
+    """A text that no message may show, whatever its key is called."""
+
+    __slots__ = ()
+
+
 class Problem(msgspec.Struct, frozen=True):
     """One thing to correct. Every text is ready to print: secrets are hidden, and no character breaks a line."""
 
@@ -78,7 +84,7 @@ def show_value(value: object, path: KeyPath = ()) -> str:
         return "a mapping"
     if isinstance(value, list | tuple):
         return "a list"
-    if any(isinstance(step, str) and _SECRET.search(step[:1000]) for step in path):
+    if isinstance(value, Hidden) or any(isinstance(step, str) and _SECRET.search(step[:1000]) for step in path):
         return "(hidden)"
     if value is None or isinstance(value, bool):
         return json.dumps(value)

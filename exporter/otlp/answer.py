@@ -41,12 +41,12 @@ class Outcome(msgspec.Struct, frozen=True):
 SUCCESS: Final = Outcome("success")
 
 
-class _JsonPartial(msgspec.Struct, rename="camel"):
+class _JsonPartial(msgspec.Struct, frozen=True, rename="camel"):
     rejected_data_points: int | str = 0
     error_message: str = ""
 
 
-class _JsonAnswer(msgspec.Struct, rename="camel"):
+class _JsonAnswer(msgspec.Struct, frozen=True, rename="camel"):
     partial_success: _JsonPartial = _JsonPartial()
 
 

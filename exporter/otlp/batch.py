@@ -54,11 +54,15 @@ class Batch:
 
     def add(self, resource: Resource, instrument: Instrument, data: bytes, points: int, starts: Starts = ()) -> None:
         """``data``: the points, each behind its key and length."""
-        size = len(data) + self._around(resource, instrument)
+        metrics = self._found.get(resource)
+        parts = metrics.get(instrument) if metrics is not None else None
+        size = len(data) if parts is not None else len(data) + self._around(resource, instrument)
         if self._size and self._size + size > self._limit:
             self.close()
-            size = len(data) + self._around(resource, instrument)
-        self._found.setdefault(resource, {}).setdefault(instrument, []).append(data)
+            parts, size = None, len(data) + self._around(resource, instrument)
+        if parts is None:
+            parts = self._found.setdefault(resource, {}).setdefault(instrument, [])
+        parts.append(data)
         self._size += size
         self._points += points
         self._starts += starts
@@ -71,14 +75,10 @@ class Batch:
         self._begin()
 
     def _around(self, resource: Resource, instrument: Instrument) -> int:
-        metrics = self._found.get(resource)
-        size = 0
-        if metrics is None:
-            size += len(resource.encoded) + len(_SCOPE) + _OVERHEAD
-        if metrics is None or instrument not in metrics:
-            # Characters of a description can take four bytes.
-            size += len(instrument.name) + 4 * len(instrument.description) + len(instrument.unit) + _OVERHEAD
-        return size
+        """Bytes of a metric without points, and of its resource if that is new, at most."""
+        # Characters of a description can take four bytes.
+        size = len(instrument.name) + 4 * len(instrument.description) + len(instrument.unit) + _OVERHEAD
+        return size if resource in self._found else size + len(resource.encoded) + len(_SCOPE) + _OVERHEAD
 
 
 def _resource(resource: Resource, metrics: dict[Instrument, list[bytes]]) -> bytes:

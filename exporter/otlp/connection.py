@@ -45,7 +45,7 @@ def read(path: str) -> bytes:
 
 
 def headers(endpoint: OtlpEndpoint) -> dict[str, str]:
-    """Those of the configuration and those of its file, which is read each time: secrets are rotated. Raises Unusable."""
+    """Those of the configuration and of its file, which is read each time: secrets are rotated. Raises Unusable."""
     found = dict(endpoint.headers)
     if not endpoint.headers_file:
         return found

@@ -7,39 +7,26 @@ packs times and values.
 
 from __future__ import annotations
 
-import logging
-import math
-import operator
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
 import msgspec
 
 from collectors.base import Labels
-from exporter.exposition_text import number
 from exporter.families import Block, Family, Publication, parse_labels
-from exporter.model import Allocation, MetricType, Number
+from exporter.model import Allocation
 from exporter.otlp import wire
 from exporter.otlp.adapt import Adapter
 from exporter.otlp.batch import Batch, Request
 from exporter.otlp.names import MEMORY_UTILIZATION, Instrument, conventional, plain, raw
+from exporter.otlp.points import Points, Share, add, ended, head, picker
 from exporter.otlp.resource import Resource, Resources
 from exporter.otlp.streams import Owner, Stream, Streams
 from exporter.schema import METRICS, WORKLOAD
 
-log = logging.getLogger(__name__)
-
 SLICE: Final = 500
 """Points after which others have their turn: about half a millisecond."""
-
-# NumberDataPoint: start_time = 2, time = 3, as_double = 4, as_int = 6, attributes = 7, flags = 8.
-_START, _TIME, _AS_DOUBLE, _AS_INT = b"\x11", b"\x19", b"\x21", b"\x31"
-_NO_RECORDED_VALUE: Final = b"\x40\x01"
-_FIXED: Final = 18
-"""Bytes of time and value."""
-_LARGE: Final = 2**63 - 1
-"""The largest whole number of a point; beyond it there is the double."""
 _METRICS: Final = {**METRICS, MEMORY_UTILIZATION.name: MEMORY_UTILIZATION}
 
 
@@ -72,17 +59,8 @@ class _Row(msgspec.Struct, frozen=True, eq=False):
     """The series, whatever the workload."""
 
 
-class _Segment(msgspec.Struct, frozen=True, eq=False):
-    """Points of one block that go to the same metric of the same resource."""
-
-    resource: Resource
-    instrument: Instrument
-    pick: Callable[[Sequence[Number]], tuple[Number, ...]] | None
-    heads: tuple[bytes, ...]
-    """Key, length and attributes of each point."""
-    streams: tuple[Stream, ...] | None
-
-
+_Placed = tuple[int, _Row]
+"""A row and its position in the block."""
 _Layout = tuple[tuple[tuple[str, ...], bool], ...]
 _Alive = Mapping[str, tuple[Resource, _Row]]
 
@@ -92,7 +70,7 @@ class _Kept(msgspec.Struct, frozen=True, eq=False):
 
     layout: _Layout
     allocation: Allocation | None
-    blocks: tuple[tuple[_Segment, ...], ...]
+    blocks: tuple[Points, ...]
     alive: _Alive
 
 
@@ -106,20 +84,25 @@ class Encoder:
         self._adapter = Adapter()
         self._kept: dict[str, _Kept] = {}
         self._wanted: dict[str, bool] = {}
+        self._raw: dict[str, Instrument] = {}
 
     def observe(self, publication: Publication) -> None:
         """To be called with every publication: a workload gets its device between two exports."""
+        if not publication.made_at:
+            # Not made of anything: nobody was asked who works on the devices.
+            return
         time = _nanoseconds(publication.made_at)
-        if not self._streams.allocated(publication.allocation, time):
+        changed = self._streams.allocated(publication.allocation, time)
+        if not changed:
             return
         for family in publication.families:
-            if family.type != "counter" or family.schema != "common" or not self._takes(family):
+            if family.type != "counter" or not self._takes(family):
                 continue
             for block in family.blocks:
-                if block.taken_at == 0:
+                if _own(family, block):
                     for text, value in zip(block.prefixes, block.values, strict=True):
                         row = self._row(family, text)
-                        if row is not None and row.charged:
+                        if row is not None and row.charged and row.device in changed:
                             resource = self._resource(row, publication.allocation)
                             self._streams.observe(row.key, resource, owner=row.device, value=value, time=time)
 
@@ -140,13 +123,11 @@ class Encoder:
             now_kept[family.name] = kept
             if (old := before.get(family.name)) is not None and old is not kept:
                 self._ended(batch, old.alive, kept.alive, made_at)
-            for block, segments in zip(family.blocks, kept.blocks, strict=True):
-                time = _nanoseconds(block.taken_at or made_at)
-                for segment in segments:
-                    pending += _add(batch, segment, block.values, time)
-                    if pending >= SLICE:
-                        pending = 0
-                        yield
+            for block, known in zip(family.blocks, kept.blocks, strict=True):
+                pending += add(batch, known, block.values, _nanoseconds(block.taken_at or made_at))
+                if pending >= SLICE:
+                    pending = 0
+                    yield
         for name in before.keys() - now_kept.keys():
             self._ended(batch, before[name].alive, {}, made_at)
         self._kept = now_kept
@@ -161,7 +142,7 @@ class Encoder:
         return wanted
 
     def _compiled(self, family: Family, kept: _Kept | None, allocation: Allocation | None) -> _Kept:
-        layout = tuple([(block.prefixes, block.taken_at == 0) for block in family.blocks])
+        layout = tuple([(block.prefixes, _own(family, block)) for block in family.blocks])
         # Tuples that are the same objects compare without a look at what is in them.
         if kept is not None and kept.allocation is allocation and kept.layout == layout:
             return kept
@@ -169,7 +150,7 @@ class Encoder:
         alive: dict[str, tuple[Resource, _Row]] = {}
         blocks = []
         for block in family.blocks:
-            gathered: dict[tuple[Resource, Instrument], list[tuple[int, _Row]]] = {}
+            gathered: dict[tuple[Resource, Instrument], list[_Placed]] = {}
             for index, text in enumerate(block.prefixes):
                 if text in alive:
                     continue
@@ -178,14 +159,15 @@ class Encoder:
                     resource = self._resource(row, allocation)
                     alive[text] = resource, row
                     gathered.setdefault((resource, row.instrument), []).append((index, row))
-            blocks.append(tuple(self._segment(*key, rows, block) for key, rows in gathered.items()))
+            blocks.append(self._points(gathered, len(block.prefixes), own=_own(family, block)))
         return _Kept(layout, allocation, tuple(blocks), alive)
 
     def _row(self, family: Family, text: str) -> _Row | None:
         """None: the conventions say it otherwise."""
         labels = parse_labels(text)
         if family.schema == "raw":
-            return _Row(raw(family), wire.attributes(7, labels.items()), (), ("", ""), False, text)
+            instrument = self._raw.get(family.name) or self._raw.setdefault(family.name, raw(family))
+            return _Row(instrument, wire.attributes(7, labels.items()), (), ("", ""), False, text)
         metric = _METRICS[family.name]
         point = conventional(metric, labels) if self._selection.names == "conventions" else plain(metric, labels)
         if point is None:
@@ -205,92 +187,44 @@ class Encoder:
         found = allocation.get(row.device, ()) if allocation is not None else ()
         return self._resources.workload(row.workload, found)
 
-    def _segment(
-        self, resource: Resource, instrument: Instrument, rows: Sequence[tuple[int, _Row]], block: Block
-    ) -> _Segment:
-        counter = instrument.kind == "counter"
-        fixed = _FIXED + 9 * counter
-        streams = None
-        if counter:
-            own = block.taken_at == 0
-            streams = tuple(
-                self._streams.get(row.key, resource, owner=row.device if row.charged else None, own=own)
-                for _, row in rows
-            )
-        return _Segment(
-            resource,
-            instrument,
-            None if len(rows) == len(block.prefixes) else _picker([index for index, _ in rows]),
-            tuple(b"\x0a" + wire.varint(len(row.attributes) + fixed) + row.attributes for _, row in rows),
-            streams,
-        )
+    def _points(
+        self, rows: Mapping[tuple[Resource, Instrument], Sequence[_Placed]], whole: int, *, own: bool
+    ) -> Points:
+        """``whole``: how many series the block has."""
+        shares: list[Share] = []
+        indices: list[int] = []
+        heads: list[bytes] = []
+        streams: list[Stream] = []
+        counter = integer = False
+        for (resource, instrument), placed in rows.items():
+            counter, integer = instrument.kind == "counter", instrument.integer
+            for index, row in placed:
+                indices.append(index)
+                heads.append(head(row.attributes, counter=counter))
+                if counter:
+                    owner = row.device if row.charged else None
+                    streams.append(self._streams.get(row.key, resource, owner=owner, own=own))
+            shares.append(Share(resource, instrument, len(indices)))
+        pick = picker(indices, whole)
+        return Points(pick, tuple(heads), tuple(shares), integer, tuple(streams) if counter else None)
 
     def _ended(self, batch: Batch, before: _Alive, now: _Alive, made_at: float) -> None:
         """One last point without a value for each series that is gone: a receiver need not wait until it is stale."""
-        ending = _TIME + wire.FIXED64(_nanoseconds(made_at)) + _NO_RECORDED_VALUE
+        time = _nanoseconds(made_at)
         for text, (resource, row) in before.items():
             there = now.get(text)
-            if there is None:
-                self._streams.drop(row.key)
             if there is None or there[0] is not resource:
-                batch.add(resource, row.instrument, wire.field(1, row.attributes + ending), 1)
+                self._streams.drop(row.key, resource)
+                batch.add(resource, row.instrument, ended(row.attributes, time), 1)
+
+
+def _own(family: Family, block: Block) -> bool:
+    """Whether the agent itself counts, so that it knows when there was nothing."""
+    return block.taken_at == 0 and family.schema == "common"
 
 
 def _nanoseconds(seconds: float) -> int:
     return round(seconds * 1e6) * 1000
-
-
-def _picker(indices: Sequence[int]) -> Callable[[Sequence[Number]], tuple[Number, ...]]:
-    if len(indices) == 1:
-        only = indices[0]
-        return lambda values: (values[only],)
-    return operator.itemgetter(*indices)
-
-
-def _add(batch: Batch, segment: _Segment, values: Sequence[Number], time: int) -> int:
-    """Put a segment's points into the batch. Returns how many there are."""
-    heads, streams = segment.heads, segment.streams
-    chosen = values if segment.pick is None else segment.pick(values)
-    keep = _fitting(chosen, "counter" if streams is not None else "gauge")
-    if keep is not None:
-        heads = tuple([heads[index] for index in keep])
-        streams = tuple([streams[index] for index in keep]) if streams is not None else None
-        chosen = tuple([chosen[index] for index in keep])
-    count = len(heads)
-    if not count:
-        return 0
-    # Parts of all points are set side by side, for that is the fastest way to join them.
-    size = 3 if streams is None else 4
-    parts = [b""] * (size * count)
-    parts[0::size] = heads
-    starts: list[tuple[Stream, int]] = []
-    if streams is not None:
-        begun = [stream.point(value, time) for stream, value in zip(streams, chosen, strict=True)]
-        starts = [(stream, time) for stream in streams if stream.start is None]
-        parts[1::size] = [_START + wire.FIXED64(start) for start in begun]
-    clock = _TIME + wire.FIXED64(time)
-    if (
-        segment.instrument.integer
-        and set(map(type, chosen)) == {int}
-        and -_LARGE <= min(chosen) <= max(chosen) <= _LARGE
-    ):
-        parts[size - 2 :: size] = [clock + _AS_INT] * count
-        parts[size - 1 :: size] = map(wire.SFIXED64, chosen)
-    else:
-        parts[size - 2 :: size] = [clock + _AS_DOUBLE] * count
-        parts[size - 1 :: size] = map(wire.DOUBLE, chosen)
-    batch.add(segment.resource, segment.instrument, b"".join(parts), count, starts)
-    return count
-
-
-def _fitting(values: Sequence[Number], kind: MetricType) -> list[int] | None:
-    """Positions of the values that /metrics shows, too; None: all of them. NaN, for one, does not say 'missing'."""
-    try:
-        if all(map(math.isfinite, values)) and (kind != "counter" or min(values, default=0) >= 0):
-            return None
-    except OverflowError:
-        log.debug("a value is larger than any float")
-    return [index for index, value in enumerate(values) if number(value, kind) is not None]
 
 
 def run(steps: Generator[None, None, Batch]) -> list[Request]:

@@ -28,8 +28,8 @@ TEMPORARY: Final = frozenset(
     }
 )
 DETAILS: Final = "grpc-status-details-bin"
-RECONNECT: Final = 1000
-"""Milliseconds between attempts to connect: how long to wait is the queue's to say."""
+RECONNECT: Final = (("grpc.initial_reconnect_backoff_ms", 1000), ("grpc.max_reconnect_backoff_ms", 5000))
+"""The library connects again by itself; how long to wait is the queue's to say."""
 
 
 class GrpcSender:
@@ -49,7 +49,7 @@ class GrpcSender:
             channel, metadata = await self._ready()
         except Unusable as error:
             return Outcome("retry", str(error))
-        export = channel.unary_unary(EXPORT)
+        export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(EXPORT)
         try:
             answer = await export(data, timeout=self._endpoint.timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
@@ -71,18 +71,30 @@ class GrpcSender:
         if self._channel is not None and stamps != self._stamps:
             await self.close()
         if self._channel is None:
-            self._channel = await asyncio.to_thread(_channel, self._endpoint)
-            self._stamps = stamps
+            files = await asyncio.to_thread(_files, self._endpoint)
+            self._channel, self._stamps = _channel(self._endpoint, *files), stamps
         return self._channel, [(name.lower(), value) for name, value in given.items()]
 
 
-def _channel(endpoint: OtlpEndpoint) -> grpc.aio.Channel:
+_Pem = bytes | None
+
+
+def _files(endpoint: OtlpEndpoint) -> tuple[_Pem, _Pem, _Pem]:
+    """Certificates to trust, key and certificate of the agent. Raises Unusable."""
+
+    def one(path: str) -> _Pem:
+        return connection.read(path) if path else None
+
+    return one(endpoint.certificate), one(endpoint.client_key), one(endpoint.client_certificate)
+
+
+def _channel(endpoint: OtlpEndpoint, trusted: _Pem, key: _Pem, certificate: _Pem) -> grpc.aio.Channel:
     target, secure = address(endpoint)
     options: list[tuple[str, Any]] = [
         ("grpc.primary_user_agent", connection.USER_AGENT),
         ("grpc.max_receive_message_length", MAX_ANSWER),
         ("grpc.max_send_message_length", -1),
-        ("grpc.initial_reconnect_backoff_ms", RECONNECT),
+        *RECONNECT,
         ("grpc.enable_retries", 0),
     ]
     if endpoint.proxy:
@@ -90,11 +102,7 @@ def _channel(endpoint: OtlpEndpoint) -> grpc.aio.Channel:
     compression = grpc.Compression.Gzip if endpoint.compression == "gzip" else grpc.Compression.NoCompression
     if not secure:
         return grpc.aio.insecure_channel(target, options, compression)
-    certificate, key, chain = (
-        connection.read(path) if path else None
-        for path in (endpoint.certificate, endpoint.client_key, endpoint.client_certificate)
-    )
-    credentials = grpc.ssl_channel_credentials(certificate, key, chain)
+    credentials = grpc.ssl_channel_credentials(trusted, key, certificate)
     return grpc.aio.secure_channel(target, credentials, options, compression)
 
 

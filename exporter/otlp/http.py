@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 import zlib
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from yarl import URL
@@ -47,6 +48,9 @@ class HttpSender:
             return Outcome("retry", f"no answer within {self._endpoint.timeout:g} s")
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError, ssl.SSLError) as error:
             return Outcome("refused", f"TLS: {clean(str(error))}")
+        except aiohttp.ClientHttpProxyError as error:
+            answer = of_http(error.status, dict(error.headers or {}), b"")
+            return Outcome(answer.result, f"the proxy: {answer.message}", pause=answer.pause)
         except (aiohttp.ClientConnectionError, ConnectionError) as error:
             # Not connected, or closed before it answered.
             return Outcome("retry", clean(str(error)) or type(error).__name__)
@@ -60,15 +64,18 @@ class HttpSender:
 
     async def _post(self, session: aiohttp.ClientSession, headers: dict[str, str], data: bytes) -> Outcome:
         proxy = proxy_for(self._url, self._endpoint.proxy)
+        credentials = _credentials(proxy)
+        tunnel = self._url.startswith("https://")
         async with session.post(
             self._url,
             data=data,
-            headers=headers,
+            # Through a tunnel these go to the receiver, which must not see the proxy's password.
+            headers=headers if tunnel else {**headers, **credentials},
             # A redirect would take the headers, and with them the secrets, elsewhere.
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=self._endpoint.timeout),
             proxy=proxy.with_user(None) if proxy is not None else None,
-            proxy_auth=_auth(proxy),
+            proxy_headers=credentials if tunnel else None,
         ) as response:
             body, whole = await _body(response)
             return of_http(response.status, response.headers, body, whole=whole)
@@ -130,15 +137,19 @@ def proxy_for(target: str, configured: str) -> URL | None:
     if configured:
         return URL(configured)
     parts = urlsplit(target)
-    found = getproxies_environment().get(parts.scheme)
+    found = getproxies().get(parts.scheme)
     host = parts.hostname or ""
-    if not found or proxy_bypass_environment(f"{host}:{parts.port}" if parts.port else host):
+    if not found or proxy_bypass(f"{host}:{parts.port}" if parts.port else host):
         return None
     return URL(found if "://" in found else f"http://{found}")
 
 
-def _auth(proxy: URL | None) -> aiohttp.BasicAuth | None:
-    return aiohttp.BasicAuth(proxy.user, proxy.password or "") if proxy is not None and proxy.user else None
+def _credentials(proxy: URL | None) -> dict[str, str]:
+    """The header with the user and password of the proxy's URL; none without."""
+    if proxy is None or not proxy.user:
+        return {}
+    pair = base64.b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
+    return {"Proxy-Authorization": f"Basic {pair}"}
 
 
 async def _body(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:

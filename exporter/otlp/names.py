@@ -66,7 +66,7 @@ _COUNTED: Final[Mapping[str, str]] = {
 _NEVER_ADDED: Final = frozenset({"accel_pcie_link_generation", "accel_pcie_link_max_generation"})
 
 
-class Instrument(msgspec.Struct, frozen=True):
+class Instrument(msgspec.Struct, frozen=True, eq=False):
     """A metric of OTLP, without its points."""
 
     name: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -32,8 +31,6 @@ SERVICE: Final = "accel-exporter"
 DETECTORS: Final = "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS"
 DETECTION_TIME: Final = 5.0
 """Seconds for all detectors: one that asks a cloud's metadata service may wait for ever."""
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-
 _KINDS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob")
 _OWNERS: Final = {kind: f"k8s.{kind.lower()}.name" for kind in _KINDS}
 OWN_POD: Final = (
@@ -143,14 +140,12 @@ def _values(found: Detected) -> dict[str, wire.Value]:
 
 
 def _known(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
-    machine = platform.machine()
     found = {
         "service.name": SERVICE,
         "service.version": __version__,
         # Not a random one: after a restart each series would be another.
         "service.instance.id": config.node,
         "host.name": config.node,
-        "host.arch": _ARCHITECTURES.get(machine, machine),
     }
     if environ.get("KUBERNETES_SERVICE_HOST") or environ.get("NODE_NAME"):
         found["k8s.node.name"] = config.attribution.kubernetes.node_name or config.node

@@ -41,7 +41,7 @@ class Stream:
         elif value < self.last and self.start is not None:
             self.start = self.at
         self.last, self.at = value, time
-        if self.start is not None:
+        if self.start is not None and self.start <= time:
             return self.start
         self.pending = time
         return time
@@ -65,18 +65,20 @@ class Streams:
         self._workloads: dict[Owner, Sequence[Workload]] = {}
         self._since: dict[Owner, int] = {}
 
-    def allocated(self, allocation: Allocation | None, time: int) -> bool:
-        """Take note of who works on the devices. Whether that is another allocation than before."""
+    def allocated(self, allocation: Allocation | None, time: int) -> frozenset[Owner]:
+        """Take note of who works on the devices. Returns those that have another workload than before."""
         if allocation is self._allocation:
-            return False
+            return frozenset()
         self._allocation = allocation
         found: Mapping[Owner, Sequence[Workload]] = allocation if allocation is not None else {}
-        for owner in self._workloads.keys() | found.keys():
-            workloads = found.get(owner, ())
-            if tuple(workloads) != tuple(self._workloads.get(owner, ())):
-                self._since[owner] = time
+        changed = frozenset(
+            owner
+            for owner in self._workloads.keys() | found.keys()
+            if tuple(found.get(owner, ())) != tuple(self._workloads.get(owner, ()))
+        )
+        self._since.update(dict.fromkeys(changed, time))
         self._workloads = dict(found)
-        return True
+        return changed
 
     def get(self, key: Hashable, resource: object, *, owner: Owner | None, own: bool) -> Stream:
         """The counter's stream. ``owner``: the device, if the counter bears its workload; ``own``: the agent's own."""
@@ -102,9 +104,11 @@ class Streams:
             stream.start = time if value == 0 else None
             stream.last, stream.at = value, time
 
-    def drop(self, key: Hashable) -> None:
-        """The counter is gone; if it comes back it begins anew."""
-        self._streams.pop(key, None)
+    def drop(self, key: Hashable, resource: object) -> None:
+        """The counter of this workload is gone; if it comes back it begins anew."""
+        stream = self._streams.get(key)
+        if stream is not None and stream.resource is resource:
+            del self._streams[key]
 
 
 def taken(points: Iterable[tuple[Stream, int]]) -> None:

@@ -1,0 +1,184 @@
+"""Requests that wait for one receiver, and how they are sent: in order, again where that can help, and no longer.
+
+Its memory is bounded: ``queue_bytes`` of requests as they are sent. If more come, the oldest give way, for the newest
+sums hold all that the older ones said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from exporter.otlp.answer import Outcome, clean
+from exporter.otlp.batch import Request, Starts
+from exporter.otlp.connection import Sender
+from exporter.otlp.streams import taken
+from exporter.selfmetrics import OtlpMetrics
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 60.0
+QUIET: Final = 60.0
+"""Seconds between two lines in the log about one receiver, whatever it does."""
+REMINDER: Final = 3600.0
+"""Seconds after which the same trouble is told again."""
+
+
+class _Waiting(msgspec.Struct, frozen=True, eq=False):
+    data: bytes
+    points: int
+    starts: Starts
+    since: float
+    """On the monotonic clock."""
+
+
+class Delivery:
+    """Sends what is put into its queue."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        name: str,
+        metrics: OtlpMetrics,
+        *,
+        queue_bytes: int,
+        give_up_after: float,
+        first_pause: float = FIRST_PAUSE,
+    ) -> None:
+        """``name``: the receiver in the log. ``give_up_after``: seconds for which a request is tried again."""
+        self._sender, self._name, self._metrics = sender, name, metrics
+        self._queue_bytes, self._give_up_after, self._first_pause = queue_bytes, give_up_after, first_pause
+        self._queue: deque[_Waiting] = deque()
+        self._size = 0
+        self._sending: _Waiting | None = None
+        self._filled, self._emptied, self._hurry = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._emptied.set()
+        self._failures = 0
+        self._told: tuple[Outcome, float] | None = None
+        self._full = False
+
+    async def put(self, request: Request) -> None:
+        """Let a request wait for its turn. Compressing it has a thread."""
+        data = await asyncio.to_thread(self._sender.pack, request.body)
+        waiting = _Waiting(data, request.points, request.starts, time.monotonic())
+        self._make_room(len(data))
+        if self._size + len(data) > self._queue_bytes:
+            self._drop([waiting])
+            return
+        self._queue.append(waiting)
+        self._size += len(data)
+        self._metrics.queue_length.inc()
+        self._emptied.clear()
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            await self._filled.wait()
+            await self._send(self._queue[0])
+
+    async def flush(self, seconds: float) -> None:
+        """Wait until all is sent, but no longer than so; the pause that is under way is cut short."""
+        self._hurry.set()
+        try:
+            await asyncio.wait_for(self._emptied.wait(), seconds)
+        except TimeoutError:
+            log.warning("OTLP: the last requests could not be sent in time", extra={"endpoint": self._name})
+
+    async def close(self) -> None:
+        """Drop what still waits, and close the connection."""
+        self._drop(list(self._queue))
+        self._metrics.queue_length.dec(len(self._queue))
+        self._queue.clear()
+        await self._sender.close()
+
+    async def _send(self, waiting: _Waiting) -> None:
+        self._sending = waiting
+        try:
+            outcome = await self._sender.send(waiting.data)
+        except Exception as error:
+            log.exception("OTLP: sending broke: this is a fault of the agent, please report it")
+            outcome = Outcome("refused", f"sending broke: {clean(repr(error))}")
+        finally:
+            self._sending = None
+        self._metrics.exports.labels(outcome.result).inc()
+        self._tell(outcome)
+        if outcome.result == "retry":
+            self._failures += 1
+            pause = self._pause() if outcome.pause is None else outcome.pause
+            if time.monotonic() + pause - waiting.since > self._give_up_after:
+                self._remove(waiting)
+                self._drop([waiting])
+            await self._wait(pause)
+            return
+        self._failures = 0
+        self._remove(waiting)
+        if outcome.result == "refused":
+            self._drop([waiting])
+            return
+        self._full = False
+        self._metrics.rejected.inc(outcome.rejected)
+        taken(waiting.starts)
+
+    def _pause(self) -> float:
+        """Twice as long each time, and never quite the same: a receiver's clients must not come back all at once."""
+        longest: float = min(LONGEST_PAUSE, self._first_pause * 2 ** min(self._failures - 1, 16))
+        return longest * random.uniform(0.5, 1.0)
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._hurry.wait(), seconds)
+            self._hurry.clear()
+        except TimeoutError:
+            return
+
+    def _make_room(self, size: int) -> None:
+        """Let the oldest go, but for the one that is being sent."""
+        gone = []
+        while self._queue and self._size + size > self._queue_bytes:
+            oldest = next((waiting for waiting in self._queue if waiting is not self._sending), None)
+            if oldest is None:
+                break
+            self._remove(oldest)
+            gone.append(oldest)
+        if gone:
+            if not self._full:
+                log.warning("OTLP: the queue is full, the oldest requests are dropped", extra={"endpoint": self._name})
+            self._full = True
+            self._drop(gone)
+
+    def _remove(self, waiting: _Waiting) -> None:
+        self._queue.remove(waiting)
+        self._size -= len(waiting.data)
+        self._metrics.queue_length.dec()
+        if not self._queue:
+            self._filled.clear()
+            self._emptied.set()
+
+    def _drop(self, gone: Sequence[_Waiting]) -> None:
+        self._metrics.dropped.inc(sum(waiting.points for waiting in gone))
+
+    def _tell(self, outcome: Outcome) -> None:
+        """What is new goes into the log once, not with each request."""
+        now = time.monotonic()
+        before = self._told
+        if not outcome.message:
+            if before is not None and outcome.result == "success":
+                log.info("OTLP: requests are taken again", extra={"endpoint": self._name})
+                self._told = None
+            return
+        same = before is not None and (before[0].result, before[0].message) == (outcome.result, outcome.message)
+        if before is not None and now - before[1] < (REMINDER if same else QUIET):
+            return
+        self._told = (outcome, now)
+        words = {"retry": "will be sent again", "refused": "dropped", "partial": "taken in part", "success": "taken"}
+        text = "OTLP: a request is %s: %s"
+        log.warning(text, words[outcome.result], outcome.message, extra={"endpoint": self._name})
