@@ -26,7 +26,6 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     node: str
-    simulated: bool
     collectors: tuple[CollectorLine, ...] = ()
 
 

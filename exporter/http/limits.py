@@ -19,9 +19,23 @@ from typing import Final, Literal, Protocol, get_args
 from exporter.config import Http
 
 Reason = Literal[
-    "connections", "evicted", "header_timeout", "line_size", "header_size", "body", "malformed", "write_timeout"
+    "connections",
+    "evicted",
+    "header_timeout",
+    "line_size",
+    "header_size",
+    "body",
+    "malformed",
+    "write_timeout",
+    "handshake",
+    "plaintext",
+    "client_name",
+    "unauthorized",
+    "guessing",
+    "busy",
+    "rate_limit",
 ]
-"""Why a request was refused or a connection cut off."""
+"""Why a request was refused or a connection cut off; from ``handshake`` on: where there is a web configuration file."""
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
 State = Literal["receiving", "idle", "answering", "sending", "closing"]
 
@@ -48,6 +62,7 @@ _REFUSALS: Final[dict[Reason, tuple[str, str]]] = {
     "header_size": ("431 Request Header Fields Too Large", "the headers are too large\n"),
     "body": ("413 Content Too Large", "no request here has a body\n"),
     "malformed": ("400 Bad Request", "this is not an HTTP request\n"),
+    "plaintext": ("400 Bad Request", "this port speaks HTTPS: use https:// in the address\n"),
 }
 
 log = logging.getLogger(__name__)
@@ -106,6 +121,11 @@ class Gate:
         if not self._open:
             self._empty.set()
 
+    def retire(self) -> None:
+        """Let every connection end with its present answer, or at once: whom it belongs to may not come in any more."""
+        for connection in list(self._open):
+            connection.retire()
+
     async def close(self, grace: float) -> None:
         """Let answers that are under way end within ``grace`` seconds, and close everything."""
         self.closing = True
@@ -129,6 +149,9 @@ class Connection(asyncio.Protocol):
         """The address, without its port."""
         self.since = 0.0
         """When the present state began, on the loop's clock."""
+        self.proof = b""
+        """What showed that this client may come in."""
+        self._retired = False
         self._gate, self._limits = gate, gate.limits
         self._loop = asyncio.get_running_loop()
         self._state: State = "receiving"
@@ -200,16 +223,32 @@ class Connection(asyncio.Protocol):
         if self._state in ("receiving", "idle"):
             self._transport.close()
 
+    def retire(self) -> None:
+        self._retired = True
+        self.finish()
+
     def abort(self) -> None:
         self._state = "closing"
         self._transport.abort()
+
+    # What the layer of TLS calls
+
+    def refuse(self, reason: Reason) -> None:
+        """Answer that this is no way to ask, and close."""
+        self._refuse(reason)
+
+    def cut_off(self, reason: Reason) -> None:
+        """End without an answer, and listen a little so that what was sent last arrives."""
+        self._gate.rejected(reason)
+        self._enter("closing", LINGER)
+        self._transport.write_eof()
 
     # What the answering side calls
 
     @property
     def last(self) -> bool:
         """Whether the connection ends with the present answer."""
-        return self._gate.closing or not self._limits.idle_timeout
+        return self._gate.closing or self._retired or not self._limits.idle_timeout
 
     def begin(self) -> None:
         """The request is being answered: it was complete and well-formed."""
@@ -227,7 +266,7 @@ class Connection(asyncio.Protocol):
         if not keep:
             self._enter("closing", LINGER)
             return
-        if self._gate.closing:
+        if self._gate.closing or self._retired:
             self._transport.close()
             return
         self._enter("idle", self._limits.idle_timeout)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
-from collections.abc import Sequence
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 BACKLOG: Final = 128
@@ -17,19 +20,35 @@ _ADVICE: Final = {
 _MISSING: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """Of a name's several addresses the host need not have each: `localhost` names ::1 where IPv6 is switched off, too."""
 _NAME_ADVICE: Final = "the name has no address: correct `listen`, or write the address itself"
+_UNIX: Final = "unix:"
+_SOCKET_ADVICE: Final = {
+    errno.EADDRINUSE: "another program listens there: stop it, or choose another path in `listen`",
+    errno.EEXIST: "a file that is no socket stands there: remove it, or choose another path in `listen`",
+    errno.ENOENT: "its directory is missing: make it, or choose another path in `listen`",
+    errno.EACCES: "this user may not write in its directory: choose another path in `listen`",
+    errno.EROFS: "its directory cannot be written: choose another path in `listen`",
+}
+
+Place = tuple[int, int]
+"""Device and inode of a socket's file."""
 
 
-def listen(addresses: Sequence[str]) -> list[socket.socket]:
-    """Sockets that listen on all ``addresses`` (HOST:PORT, IPv6 in brackets), or on none.
+def listen(addresses: Sequence[str], socket_mode: int = 0o660) -> list[socket.socket]:
+    """Sockets that listen on all ``addresses`` (HOST:PORT, IPv6 in brackets, or unix:PATH), or on none.
 
-    ``[::]`` takes IPv4 clients, too, unless an IPv4 wildcard with the same port stands beside it. Raises OSError, whose
-    ``strerror`` names the address and says what to do.
+    A Unix socket gets the permissions ``socket_mode``; one that a dead program left there is replaced. ``[::]`` takes
+    IPv4 clients, too, unless an IPv4 wildcard with the same port stands beside it. Raises OSError, whose ``strerror``
+    names the address and says what to do.
     """
     sockets: list[socket.socket] = []
     try:
         for address in addresses:
-            sockets += _listen(address, addresses)
+            if address.startswith(_UNIX):
+                sockets.append(_listen_unix(address, socket_mode))
+            else:
+                sockets += _listen(address, addresses)
     except OSError:
+        remove(places(sockets))
         for opened in sockets:
             opened.close()
         raise
@@ -90,7 +109,72 @@ def _open(family: socket.AddressFamily, place: tuple[str | int, ...], *, both: b
     return opened
 
 
+def _listen_unix(address: str, mode: int) -> socket.socket:
+    path = address.removeprefix(_UNIX)
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        opened.setblocking(False)
+        _make_room(path)
+        # The file has never more permissions than these: it begins with those of its descriptor, less the umask.
+        os.fchmod(opened.fileno(), mode)
+        opened.bind(path)
+        Path(path).chmod(mode)
+        opened.listen(BACKLOG)
+    except OSError as error:
+        opened.close()
+        advice = _SOCKET_ADVICE.get(error.errno or 0)
+        text = f"cannot listen on {address}: {error.strerror or error}" + (f": {advice}" if advice else "")
+        raise OSError(error.errno, text) from error
+    return opened
+
+
+def _make_room(path: str) -> None:
+    """Remove a socket that nobody listens on any more. Raises OSError for one in use, and for any other file."""
+    try:
+        kind = Path(path).lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(kind):
+        raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            Path(path).unlink(missing_ok=True)
+            return
+        except BlockingIOError:
+            # Somebody listens, and is busy.
+            pass
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def places(sockets: Sequence[socket.socket]) -> Mapping[str, Place]:
+    """The files of the Unix sockets among these, by their paths."""
+    found = {}
+    for each in sockets:
+        if each.family == socket.AF_UNIX:
+            path = str(each.getsockname())
+            facts = Path(path).lstat()
+            found[path] = (facts.st_dev, facts.st_ino)
+    return found
+
+
+def remove(files: Mapping[str, Place]) -> None:
+    """Remove the files of Unix sockets, but for those that another program has put in their place."""
+    for path, place in files.items():
+        try:
+            facts = Path(path).lstat()
+            if (facts.st_dev, facts.st_ino) == place:
+                Path(path).unlink()
+        except OSError:
+            # It is gone, or its directory cannot be written any more: the next start makes room.
+            continue
+
+
 def name(listening: socket.socket) -> str:
-    """HOST:PORT of a listening socket, with the port that it really has."""
+    """HOST:PORT of a listening socket, with the port that it really has, or unix:PATH."""
+    if listening.family == socket.AF_UNIX:
+        return f"{_UNIX}{listening.getsockname()}"
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -21,10 +21,13 @@ from exporter.families import Publication, Schema
 from exporter.http import release as http_release
 from exporter.http.landing import public
 from exporter.http.limits import REASONS, Connection, Gate
-from exporter.http.listen import listen, name
+from exporter.http.listen import Place, listen, name, places, remove
 from exporter.http.resources import Answerer, BadQuery, coded, etag, is_known
+from exporter.http.secured import Layer
 from exporter.negotiation import encoding, negotiate
 from exporter.selfmetrics import SelfMetrics
+from exporter.web.credentials import Refusal
+from exporter.web.keeper import Keeper
 
 __all__ = ["Served", "Server", "serve"]
 
@@ -104,20 +107,23 @@ class Site:
             "/-/release": Route(("POST",), self._release),
         }
 
-    async def answer(self, request: web.BaseRequest) -> tuple[str, Reply]:
-        """The answer, and the name under which its time is counted: one of a fixed set."""
+    def name(self, path: str) -> str:
+        """The name under which the time of an answer is counted: one of a fixed set."""
+        return path if path in self._routes else "other"
+
+    async def answer(self, request: web.BaseRequest) -> Reply:
         route = self._routes.get(request.path)
         if route is None:
-            return "other", text(404, "there is no such page: / lists those that there are")
+            return text(404, "there is no such page: / lists those that there are")
         if request.method not in route.methods:
             allowed = ", ".join(route.methods)
-            return request.path, text(405, f"this page answers to {allowed}", {"Allow": allowed})
+            return text(405, f"this page answers to {allowed}", {"Allow": allowed})
         try:
-            return request.path, await route.answer(request)
+            return await route.answer(request)
         except Exception as error:
             if self._is_due(f"{request.path} {type(error).__name__}"):
                 log.exception("a request could not be answered", extra={"route": request.path})
-            return request.path, text(500, "internal error: the agent's log tells more")
+            return text(500, "internal error: the agent's log tells more")
 
     def _is_due(self, trouble: str) -> bool:
         now = time.monotonic()
@@ -221,8 +227,8 @@ def _names(values: Sequence[str]) -> frozenset[str]:
 # Sending
 
 
-def _response(reply: Reply, *, last: bool) -> web.StreamResponse:
-    headers = {**COMMON_HEADERS, "Content-Type": reply.content_type, **reply.headers}
+def _response(reply: Reply, more: Mapping[str, str], *, last: bool) -> web.StreamResponse:
+    headers = {**COMMON_HEADERS, "Content-Type": reply.content_type, **reply.headers, **more}
     response: web.StreamResponse
     if len(reply.content) > CHUNK:
         response = web.StreamResponse(status=reply.status, headers=headers)
@@ -267,7 +273,7 @@ class _Parser(web.RequestHandler):
         if connection is not None:
             connection.malformed()
         words = "malformed request" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "internal error"
-        return _response(text(status, words, {"Connection": "close"}), last=True)
+        return _response(text(status, words, {"Connection": "close"}), {}, last=True)
 
 
 def _connection(request: web.BaseRequest) -> Connection | None:
@@ -279,9 +285,11 @@ def _connection(request: web.BaseRequest) -> Connection | None:
 class Server:
     """A running server."""
 
-    def __init__(self, served: Served, http: Http, admin: Admin) -> None:
+    def __init__(self, served: Served, http: Http, admin: Admin, keeper: Keeper | None = None) -> None:
         self.addresses: tuple[str, ...] = ()
-        """HOST:PORT of each listening socket, with its real port."""
+        """HOST:PORT of each listening socket, with its real port, or unix:PATH."""
+        self._keeper = keeper
+        self._places: Mapping[str, Place] = {}
         self._site = Site(served, admin)
         self._metrics = served.metrics
         self._manager = web.Server(self._answer)
@@ -293,11 +301,19 @@ class Server:
     async def open(self, sockets: Sequence[socket.socket]) -> None:
         """Serve on listening sockets."""
         self.addresses = tuple(name(each) for each in sockets)
+        self._places = places(sockets)
+        factory: Callable[[], asyncio.Protocol] = self._gate
+        keeper = self._keeper
+        if keeper is not None:
+            keeper.distrusted = self._gate.retire
+            if keeper.secure:
+                factory = partial(Layer, self._gate, keeper.context, keeper.admits)
         loop = asyncio.get_running_loop()
-        self._listeners = [await loop.create_server(self._gate, sock=each) for each in sockets]
+        self._listeners = [await loop.create_server(factory, sock=each) for each in sockets]
 
     async def close(self, grace: float) -> None:
         """Take no more connections, let answers that are under way end within ``grace`` seconds, and stop."""
+        await asyncio.to_thread(remove, self._places)
         for listener in self._listeners:
             listener.close()
         await self._gate.close(grace)
@@ -331,24 +347,40 @@ class Server:
             return web.Response()
         connection.begin()
         began = time.perf_counter()
-        route, reply = await self._site.answer(request)
+        reply = await self._refusal(request, connection) or await self._site.answer(request)
         upgrade = "Upgrade" in request.headers or request.method == "CONNECT"
-        response = _response(reply, last=connection.last or upgrade)
+        more = {} if self._keeper is None else self._keeper.headers
+        response = _response(reply, more, last=connection.last or upgrade)
         connection.sending()
         try:
             await _send(request, response, reply.content)
         except ConnectionError:
             # aiohttp sends what it is given, meets the same error, and ends quietly.
             return response
+        route = self._site.name(request.path)
         self._metrics.http_duration.labels(route, str(reply.status)).observe(time.perf_counter() - began)
         connection.sent(keep=bool(response.keep_alive))
         return response
 
+    async def _refusal(self, request: web.BaseRequest, connection: Connection) -> Reply | None:
+        """Why this client gets no answer; None: it may come in."""
+        if self._keeper is None:
+            return None
+        headers = request.headers.getall("Authorization", [])
+        found = await self._keeper.judge(headers, connection.peer, connection.proof)
+        if isinstance(found, Refusal):
+            self._rejected(found.why)
+            return text(found.status, found.words, found.headers)
+        connection.proof = found
+        return None
 
-async def serve(served: Served, *, listen_on: Sequence[str], http: Http, admin: Admin) -> Server:
-    """Listen on all addresses (HOST:PORT) and serve. Raises OSError, whose ``strerror`` says what to do."""
+
+async def serve(
+    served: Served, *, listen_on: Sequence[str], http: Http, admin: Admin, keeper: Keeper | None = None
+) -> Server:
+    """Listen on all addresses (HOST:PORT, unix:PATH) and serve. Raises OSError, whose ``strerror`` says what to do."""
     # A name is looked up, which can take its time.
-    sockets = await asyncio.to_thread(listen, listen_on)
-    server = Server(served, http, admin)
+    sockets = await asyncio.to_thread(listen, listen_on, int(http.socket_mode, 8))
+    server = Server(served, http, admin, keeper)
     await server.open(sockets)
     return server

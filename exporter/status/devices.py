@@ -158,11 +158,13 @@ def _whole(device: Device, parts: tuple[Device, ...], since: float) -> Device:
     """With its parts, and with the faults among its reasons: a part's fault is its device's."""
     if device.health in ("healthy", None):
         return msgspec.structs.replace(device, reasons=(), parts=parts)
-    faults = [fault for each in (device, *parts) for fault in each.faults]
-    recent = [
-        f"{f.name or 'fault'} ({f.code}, {f.severity})" for f in faults if f.last >= since and f.severity != "info"
-    ]
-    reasons = dict.fromkeys((*device.reasons, *recent))
+    faults = [fault for each in (device, *parts) for fault in each.faults if fault.severity != "info"]
+    recent = [fault for fault in faults if fault.last >= since]
+    if not recent and not device.reasons and device.health != "unknown":
+        # A fault counts from when it was told; what the device says of its time can be long before.
+        recent = faults[:1]
+    told = (f"{fault.name or 'fault'} ({fault.code}, {fault.severity})" for fault in recent)
+    reasons = dict.fromkeys((*device.reasons, *told))
     return msgspec.structs.replace(device, reasons=tuple(reasons), parts=parts)
 
 

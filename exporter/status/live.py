@@ -9,12 +9,14 @@ from typing import Final
 from collectors.base import Device, Group
 from exporter.attribution.service import Attribution as Service
 from exporter.catalogue import Catalogue
+from exporter.derived import reporting
 from exporter.http.landing import public
 from exporter.model import GroupSample, Snapshot
 from exporter.normalize import holds
 from exporter.status.devices import Known, Owner
 from exporter.status.model import Attribution, AttributionSource, Collector
 from exporter.supervisor import Runner
+from exporter.view import View, ViewOptions
 
 MOST_ERRORS: Final = 20
 """Different errors of a collector that are shown."""
@@ -48,15 +50,14 @@ def _both(one: Known, other: Known) -> Known:
 
 def _of(snapshot: Snapshot, catalogue: Catalogue, max_age: Ages) -> dict[Owner, Known]:
     now = time.monotonic()
-    fresh = {group: s for group, s in snapshot.groups.items() if now - s.taken_monotonic <= max_age[group]}
-    read = {key.device for sample in fresh.values() for key in sample.layout if key.device >= 0}
-    # A whole is read through its parts, too.
-    uuids = {snapshot.devices[position].uuid for position in read}
-    rules = _rules(snapshot.devices, catalogue, fresh.values())
+    view = View(catalogue, ViewOptions(raw=frozenset(), max_age=max_age))
+    answering = reporting(view, snapshot, now)
+    fresh = [sample for group, sample in snapshot.groups.items() if view.fresh(group, sample, now)]
+    rules = _rules(snapshot.devices, catalogue, fresh)
     found: dict[Owner, Known] = {}
     for position, device in enumerate(snapshot.devices):
         lost = position in snapshot.lost
-        stale = not lost and position not in read and (bool(device.partition) or device.uuid not in uuids)
+        stale = not lost and position not in answering
         reasons = (*([UNANSWERED] if lost else ()), *([NO_SAMPLE] if stale else ()), *rules.get(position, ()))
         found[snapshot.vendor, device.uuid, device.partition] = Known(stale=stale, reasons=reasons)
     return found

@@ -57,7 +57,7 @@ def _overview(status: Status) -> Overview:
         CollectorLine(name=each.name, state=each.state, hint=each.hint, devices=each.devices, age=each.age)
         for each in status.collectors
     )
-    return Overview(version=status.agent_version, node=status.node, simulated=status.simulated, collectors=tuple(lines))
+    return Overview(version=status.agent_version, node=status.node, collectors=tuple(lines))
 
 
 def asset(name: str) -> Answerer:

@@ -23,9 +23,11 @@ _SECRET: Final = re.compile(
 """In a key's name: whatever stands there, or below it, is hidden."""
 _HARMLESS: Final = frozenset(("attribution.tenant_from", "attribution.job_rules"))
 """Lists whose entries name keys of labels."""
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s,]+")
-_PLACE: Final = re.compile(r"(?:(?<=^)|(?<=[\s:=,'\"(\[@]))(?:~|\{\w+\})?/[^\s,:'\"]*|\{\w+\}(?=$|[:,])|[A-Za-z]:\\\S*")
-"""A path from a root, from a placeholder or from a home directory."""
+_PLACE: Final = re.compile(
+    r"(?P<url>[A-Za-z][A-Za-z0-9+.-]*://[^\s,]+)"
+    r"|(?:^|(?<=[\s:=,'\"(\[@]))(?:~|\{\w+\})?/[^\s,:'\"]*|\{\w+\}(?=$|[:,])|[A-Za-z]:\\\S*"
+)
+"""A URL, or a path from a root, from a placeholder or from a home directory."""
 
 
 def settings(config: Config, default: Config) -> tuple[Setting, ...]:
@@ -58,7 +60,7 @@ def _setting(key: str, value: Any, before: Mapping[str, Any]) -> Setting:
 
 def shown_value(key: str, value: Any) -> Any:
     """A value as everyone may see it."""
-    # Limits such as http.max_header_bytes are numbers, and secrets are not, but for what a collector's options may hold.
+    # Limits such as http.max_header_bytes are numbers, and secrets are not. Of collectors' options nobody knows.
     number = isinstance(value, bool) or (isinstance(value, int | float) and ".options." not in key)
     if _is_secret(key) and not number:
         # What is empty is no secret, and says that none is set.
@@ -76,16 +78,17 @@ def _is_secret(key: str) -> bool:
 
 
 def _without_places(text: str) -> str:
-    """Of a URL scheme, host and port are left: its user, path and query may be secrets."""
-    return _PLACE.sub(PATH, _URL.sub(_origin, text))
+    return _PLACE.sub(lambda match: _origin(match["url"]) if match["url"] else PATH, text)
 
 
-def _origin(match: re.Match[str]) -> str:
+def _origin(url: str) -> str:
+    """Scheme, host and port of a URL: its user, path and query may be secrets."""
     try:
-        parts = urlsplit(match.group())
+        parts = urlsplit(url)
         host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
         port = f":{parts.port}" if parts.port is not None else ""
     except ValueError:
         return HIDDEN
-    rest = "…" if parts.path.strip("/") or parts.query or parts.fragment else ""
-    return f"{parts.scheme}://{'…@' if '@' in parts.netloc else ''}{host}{port}{'/' + rest if rest else ''}"
+    user = "…@" if "@" in parts.netloc else ""
+    rest = "/…" if parts.path.strip("/") or parts.query or parts.fragment else ""
+    return f"{parts.scheme}://{user}{host}{port}{rest}"

@@ -63,7 +63,8 @@ const QUANTITIES = [
   { field: "compute_active_ratio", label: "Compute active", metric: "accel_compute_active_ratio", write: percent, top: () => 1 },
   {
     field: "memory_used_bytes", label: "Memory", metric: "accel_memory_used_bytes",
-    write: (value, device) => used(value, device.memory_total_bytes), top: (device) => device.memory_total_bytes,
+    write: (value, device) => used(value, device.memory_total_bytes), plain: (value) => used(value),
+    top: (device) => device.memory_total_bytes,
   },
   {
     field: "temperature_celsius", label: "Temperature", metric: "accel_temperature_celsius", write: celsius,
@@ -206,7 +207,7 @@ function updateQuantity(element, { field, metric, write, top }, device, answer, 
   setAttribute(element, "title", value === undefined ? "" : `${metric}\n${sensor}${source}`);
   const values = history.of(device, field);
   const seen = values.filter((number) => number !== null);
-  drawSpark(curve, values, history.points, top(device) ?? (seen.length ? Math.max(...seen) : 1));
+  drawSpark(curve, values, top(device) ?? (seen.length ? Math.max(...seen) : 1));
 }
 
 function updateWorkload(element, device) {
@@ -248,9 +249,15 @@ function updateDetails(row, { device }, answer, history) {
   if (row.hidden && row.dataset.filled) return;
   row.dataset.filled = "yes";
   const facts = DETAILS.filter(([field]) => device[field]).map(([field, label]) => [label, device[field], ""]);
-  const measured = [...QUANTITIES.map((q) => [q.field, q.label, q.metric, (v) => q.write(v, device)]), ...MORE]
+  const measured = [
+    ...QUANTITIES.map(({ field, label, metric, write, plain = write }) => [field, label, metric, write, plain]), ...MORE,
+  ]
     .filter(([field]) => device[field] !== undefined)
-    .map(([field, label, metric, write]) => [label, write(device[field]) + range(history.of(device, field), write), provenance(answer.sources, metric, device.vendor)]);
+    .map(([field, label, metric, write, plain]) => [
+      label,
+      write(device[field], device) + range(history.of(device, field), plain),
+      provenance(answer.sources, metric, device.vendor),
+    ]);
   const faults = (device.faults ?? []).map((fault) => [
     `Fault ${fault.code}`,
     `${fault.name ? `${fault.name}, ` : ""}${fault.severity}, ${fault.count} times, last ${new Date(fault.last * 1000).toISOString()}`,
@@ -270,7 +277,9 @@ function updateDetails(row, { device }, answer, history) {
 /** The least and the most of the curve, for those who do not see it. */
 function range(values, write) {
   const seen = values.filter((value) => value !== null);
-  return seen.length < 2 ? "" : `, between ${write(Math.min(...seen))} and ${write(Math.max(...seen))} lately`;
+  if (seen.length < 2) return "";
+  const [least, most] = [write(Math.min(...seen)), write(Math.max(...seen))];
+  return least === most ? "" : `; lately ${least} to ${most}`;
 }
 
 /** The ages grow from second to second, whether or not the agent answers. */

@@ -102,27 +102,37 @@ export function spark() {
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
   svg.setAttribute("focusable", "false");
-  svg.append(document.createElementNS(SVG, "path"));
+  for (const name of ["area", "line"]) {
+    const path = document.createElementNS(SVG, "path");
+    path.setAttribute("class", name);
+    svg.append(path);
+  }
   return svg;
 }
 
-/** Draw values from 0 to `top`, the newest at the right edge; null is a gap. */
-export function drawSpark(svg, values, points, top) {
-  svg.setAttribute("viewBox", `0 0 ${points - 1} 20`);
-  const start = points - values.length;
-  let pen = "M";
-  let path = "";
+const SHORTEST = 40;
+const HEIGHT = 20;
+
+/** Draw values from 0 to `top`, the newest at the right edge; null is a gap. What is young grows to the left first. */
+export function drawSpark(svg, values, top) {
+  const width = Math.max(SHORTEST, values.length);
+  setAttribute(svg, "viewBox", `0 0 ${width - 1} ${HEIGHT}`);
+  const runs = [];
+  let run = null;
   values.forEach((value, index) => {
     if (value === null) {
-      pen = "M";
+      run = null;
       return;
     }
-    const y = 19 - 18 * Math.min(1, Math.max(0, value / (top || 1)));
-    path += `${pen}${start + index} ${y.toFixed(1)}`;
-    // A point between two gaps is a dot.
-    if (pen === "M") path += `h0.01`;
-    pen = "L";
+    if (run === null) runs.push((run = []));
+    const share = Math.min(1, Math.max(0, value / (top || 1)));
+    run.push([width - values.length + index, (HEIGHT - 1 - (HEIGHT - 2) * share).toFixed(1)]);
   });
-  setAttribute(svg.firstChild, "d", path);
-  svg.classList.toggle("blank", path === "");
+  const line = runs.map((points) => `M${points.map((point) => point.join(" ")).join("L")}h0.01`).join("");
+  const area = runs
+    .map((points) => `M${points[0][0]} ${HEIGHT}L${points.map((point) => point.join(" ")).join("L")}V${HEIGHT}Z`)
+    .join("");
+  setAttribute(svg.firstChild, "d", area);
+  setAttribute(svg.lastChild, "d", line);
+  svg.classList.toggle("blank", line === "");
 }
