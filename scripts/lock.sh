@@ -16,3 +16,5 @@ resolve pyproject.toml --extra all --output-file requirements.lock "$@"
 resolve pyproject.toml --extra dev --constraints requirements.lock --output-file requirements-dev.lock "$@"
 "$PYTHON" -c 'import tomllib; print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"]))' |
   resolve - --constraints requirements-dev.lock --output-file requirements-build.lock "$@"
+"$PYTHON" -c 'import tomllib; print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["sbom"]))' |
+  resolve - --constraints requirements-dev.lock --output-file requirements-sbom.lock "$@"

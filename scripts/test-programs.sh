@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests use and that are no Python packages, where they are missing and we may:
-# a C compiler (fake vendor libraries are built with it) and Prometheus (it scrapes the agent in the end-to-end tests).
+# a C compiler (fake vendor libraries are built with it), Prometheus (it scrapes the agent in the end-to-end tests) and
+# Chromium (it shows the status page; optional where the distribution has none).
 # Where we may not, it says what to do, and those tests are skipped. REQUIRE_TEST_PROGRAMS=1 makes that an error.
 set -euo pipefail
 
@@ -48,6 +49,13 @@ install() {
     cannot "$*" 'apt-get says above why'
 }
 
+# Of what apt does not offer nothing can be asked.
+install_if_offered() {
+  local before=$failed
+  install "$1"
+  command -v apt-cache >/dev/null && apt-cache show "$1" >/dev/null 2>&1 || failed=$before
+}
+
 # The package starts a server; the tests start their own.
 stop_service() {
   if [ -d /run/systemd/system ]; then
@@ -64,4 +72,5 @@ if ! has_prometheus; then
   install prometheus
   has_prometheus && stop_service
 fi
+command -v chromium >/dev/null || install_if_offered chromium
 [ "$failed" = 0 ] || [ -z "${REQUIRE_TEST_PROGRAMS:-}" ]
