@@ -16,11 +16,13 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' exporter/__init__.py)
 REVISION = $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 # The OCI format, which these two prefer, has no health check.
 image_format = $(if $(filter podman buildah,$(notdir $(ENGINE))),--format docker)
-IMAGE ?= accel-exporter:$(VERSION)
+# What of the Dockerfile: base, nvidia, amd, neuron, gaudi, tpu or all. PLATFORM=linux/arm64 builds for another processor.
+TARGET ?= all
+IMAGE ?= accel-exporter:$(VERSION)$(if $(filter all,$(TARGET)),,-$(TARGET))
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: ## install and start the agent on this machine's accelerators, or on a simulated node if it has none
@@ -57,6 +59,17 @@ docs: ## write the generated pages of docs/ anew
 	@scripts/venv.sh dev
 	@$(python) -m exporter.docs $(ARGS)
 
+.PHONY: chart
+chart: ## write anew what the Helm chart and the plain manifests are made of
+	@scripts/venv.sh dev
+	@$(python) scripts/chart.py --helm "$$(scripts/helm.sh)" $(ARGS)
+
+.PHONY: dashboards
+dashboards: ## write the dashboards, the rules and their pages anew
+	@scripts/venv.sh dev
+	@$(python) -m dashboards $(ARGS)
+	@$(python) -m alerts $(ARGS)
+
 .PHONY: lock
 lock: ## resolve the locked dependencies anew (ARGS=--upgrade for newer versions)
 	@scripts/lock.sh $(ARGS)
@@ -64,7 +77,8 @@ lock: ## resolve the locked dependencies anew (ARGS=--upgrade for newer versions
 .PHONY: image
 image: ## build the container image with docker, podman or buildah
 	@test -n "$(ENGINE)" || { echo "no docker, podman or buildah on PATH; name one: make image ENGINE=…" >&2; exit 1; }
-	$(ENGINE) build $(image_format) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) --tag $(IMAGE) $(ARGS) .
+	$(ENGINE) build $(image_format) $(if $(PLATFORM),--platform $(PLATFORM)) --target $(TARGET) \
+	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) --tag $(IMAGE) $(ARGS) .
 
 .PHONY: clean
 clean: ## remove what the other targets made, the virtual environments included

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -43,7 +44,9 @@ class Agent:
 
     def __init__(self, config: Config, members: Sequence[Member], metrics: SelfMetrics) -> None:
         self.metrics = metrics
-        self.publication = Publication(0)
+        self._publication = Publication(0)
+        self._expires = math.inf
+        """Monotonic seconds at which something in the publication becomes stale."""
         self.started = False
         """Every collector has been tried."""
         self.published: Callable[[Publication], None] = lambda _: None
@@ -54,6 +57,7 @@ class Agent:
         self._book = Book(config.health.fault_hold, config.device_classes)
         self._publisher = Publisher(self._book, lambda reason, count: metrics.dropped.labels(reason).inc(count))
         self._bus = Bus(config.paths.host.sys)
+        self._released_until = 0.0
         self._pending = False
         self._timer: asyncio.TimerHandle | None = None
         self._dead: str = ""
@@ -62,6 +66,13 @@ class Agent:
         self.attribution = self._attribution()
         self._services = Services([member.spec for member in self._members])
         self._services_task: asyncio.Task[None] | None = None
+
+    @property
+    def publication(self) -> Publication:
+        """The newest. Nothing in it is stale: if the process stood still, one is made anew before anyone sees it."""
+        if time.monotonic() >= self._expires:
+            self._publish()
+        return self._publication
 
     def start(self) -> None:
         """Start all collectors."""
@@ -90,6 +101,8 @@ class Agent:
     async def release(self, seconds: float) -> None:
         """Close all drivers' handles for a time."""
         log.warning("releasing all devices", extra={"seconds": seconds})
+        # For those that a new configuration brings meanwhile, too.
+        self._released_until = time.monotonic() + seconds
         await asyncio.gather(*(live.runner.release(seconds) for live in self._live.values()))
 
     async def reload(self, config: Config, members: Sequence[Member]) -> None:
@@ -100,7 +113,11 @@ class Agent:
         touched = [
             name for name in self._live if not same_timing or new.get(name) is None or new[name].spec != old[name].spec
         ]
-        other_sources = config.attribution != self._config.attribution or config.paths != self._config.paths
+        other_sources = (
+            config.attribution != self._config.attribution
+            or config.paths != self._config.paths
+            or _tables(members) != _tables(self._members)
+        )
         self._config, self._members = config, list(members)
         if other_sources:
             await self.attribution.stop()
@@ -153,6 +170,7 @@ class Agent:
             self._bus,
             changed=self._changed,
             faulted=self._faulted,
+            released_until=self._released_until,
         )
         task = asyncio.create_task(runner.run(), name=f"collector {name}")
         task.add_done_callback(self._ended)
@@ -196,8 +214,8 @@ class Agent:
             if not self._broken:
                 log.exception("no publication could be made: this is a fault of the agent, please report it")
             self._broken = f"no publication could be made: {error!r}"
-            self.publication = Publication(self.publication.version + 1)
-        self.published(self.publication)
+            self._publication, self._expires = Publication(self._publication.version + 1), math.inf
+        self.published(self._publication)
 
     def _publish_now(self, now: float, monotonic: float) -> None:
         statuses = [
@@ -212,14 +230,17 @@ class Agent:
         ]
         snapshots = [status.snapshot for status in statuses if status.snapshot is not None]
         attributed = self.attribution.attributed(snapshots)
-        self.publication = self._publisher.publish(statuses, attributed, now=now, monotonic=monotonic)
+        self._publication = self._publisher.publish(statuses, attributed, now=now, monotonic=monotonic)
         if self._services.any:
-            self._services.show(self.publication, self.found, attributed.allocation if attributed is not None else None)
+            self._services.show(
+                self._publication, self.found, attributed.allocation if attributed is not None else None
+            )
         if not self.started and all(live.runner.state != "starting" for live in self._live.values()):
             self.started = True
             self._settled.set()
-        beat = monotonic + self._config.intervals.period("normal")
-        self._set_timer(min(beat, _next_expiry(statuses, monotonic) or beat))
+        expiry = _next_expiry(statuses, monotonic)
+        self._expires = math.inf if expiry is None else expiry + SLACK
+        self._set_timer(min(monotonic + self._config.intervals.period("normal"), self._expires - SLACK))
 
     def _set_timer(self, moment: float) -> None:
         """Publish again then, even if no sample arrives before."""
@@ -227,6 +248,11 @@ class Agent:
             self._timer.cancel()
         delay = max(0.0, moment - time.monotonic()) + SLACK
         self._timer = asyncio.get_running_loop().call_later(delay, self._changed)
+
+
+def _tables(members: Sequence[Member]) -> set[tuple[str, str]]:
+    """Which vendors' tables there are: they say whose devices attribution may look for."""
+    return {(member.spec.catalogue.name, member.spec.catalogue.digest) for member in members}
 
 
 def _next_expiry(statuses: Sequence[CollectorStatus], monotonic: float) -> float | None:

@@ -12,7 +12,10 @@ from exporter.faults import Owner
 from exporter.model import Allocation, ContainerKey, Workload
 
 MAX_STEP: Final = 60.0
-"""Seconds between two publications for which an allocation may be taken as unbroken."""
+"""Seconds between two publications for which an allocation may be taken as unbroken.
+
+Where samples are rare, two of the times for which one is fresh.
+"""
 
 Row = tuple[str, Device, float, Labels]
 """metric, device, value, labels"""
@@ -30,14 +33,21 @@ class AllocatedTime:
     def __init__(self) -> None:
         self._spans: dict[Owner, _Span] = {}
 
-    def add(self, owner: Owner, *, held: bool, monotonic: float) -> float:
-        """Take note of whether it is held now. Returns the seconds so far; time counts if it was held at both ends."""
+    def add(self, owner: Owner, *, held: bool, monotonic: float, max_age: float = 0.0) -> float:
+        """Take note of whether it is held now. Returns the seconds so far; time counts if it was held at both ends.
+
+        ``max_age``: seconds for which a sample counts as fresh.
+        """
         span = self._spans.setdefault(owner, _Span(0.0, monotonic, held))
         elapsed = monotonic - span.at
-        if held and span.held and 0 < elapsed <= MAX_STEP:
+        if held and span.held and 0 < elapsed <= max(MAX_STEP, 2 * max_age):
             span.seconds += elapsed
         span.at, span.held = monotonic, held
         return span.seconds
+
+    def forget(self, owner: Owner) -> None:
+        """Drop the time of a device or part that has gone."""
+        self._spans.pop(owner, None)
 
 
 def bearers(devices: Sequence[Device]) -> list[Device]:
@@ -47,13 +57,19 @@ def bearers(devices: Sequence[Device]) -> list[Device]:
 
 
 def rows(
-    vendor: str, devices: Sequence[Device], allocation: Allocation, time: AllocatedTime, monotonic: float
+    vendor: str,
+    devices: Sequence[Device],
+    allocation: Allocation,
+    time: AllocatedTime,
+    *,
+    monotonic: float,
+    max_age: float = 0.0,
 ) -> Iterator[Row]:
-    """The allocation of each device or part."""
+    """The allocation of each device or part. ``max_age``: seconds for which a sample counts as fresh."""
     for device in bearers(devices):
         workloads = allocation.get((device.uuid, device.partition), ())
         owner = (vendor, device.uuid, device.partition)
-        seconds = time.add(owner, held=bool(workloads), monotonic=monotonic)
+        seconds = time.add(owner, held=bool(workloads), monotonic=monotonic, max_age=max_age)
         yield "accel_allocated", device, int(bool(workloads)), ()
         yield "accel_allocated_seconds_total", device, round(seconds, 3), ()
         for workload in workloads:

@@ -73,6 +73,10 @@ def _run(args: argparse.Namespace, source: Source, program: Program) -> int:
             from exporter import once
 
             return once.devices(program, args.format, args.wait)
+        case "top":
+            from exporter.status import top
+
+            return top.top(program, args.url, args.interval_seconds, once=args.once)
         case "doctor":
             from exporter import doctor
 
@@ -114,8 +118,13 @@ def _parser() -> argparse.ArgumentParser:
         "--demo", action="store_true", help="simulate a node if this host shows no accelerator, and say so"
     )
     once = add("once", "read the accelerators once and print what a scrape would see")
-    once.add_argument("--format", choices=("prometheus", "openmetrics", "json"), default="prometheus")
-    once.add_argument("--schema", choices=("common", "raw", "all"), default="all", help="which series (default: all)")
+    formats = ("prometheus", "openmetrics", "json", "otlp-json")
+    once.add_argument("--format", choices=formats, default="prometheus")
+    once.add_argument(
+        "--schema",
+        choices=("common", "raw", "all"),
+        help="which series (default: all; with otlp-json what the configured receiver is sent)",
+    )
     devices = add("devices", "list the devices that were found")
     devices.add_argument("--format", choices=("table", "json"), default="table")
     for command in (once, devices):
@@ -126,6 +135,17 @@ def _parser() -> argparse.ArgumentParser:
             metavar="SECONDS",
             help="take a second sample after so long: ratios and rates need it (default: 1)",
         )
+    top = add("top", "show devices in the terminal, as they change")
+    top.add_argument("--url", default="", metavar="URL", help="of another agent, such as http://node-1:9859")
+    top.add_argument(
+        "--every",
+        dest="interval_seconds",
+        type=_positive,
+        default=2.0,
+        metavar="SECONDS",
+        help="how often to look (default: 2)",
+    )
+    top.add_argument("--once", action="store_true", help="print one frame and end")
     doctor = add("doctor", "tell what was looked for, found and missing, and what to do about it")
     doctor.add_argument("--format", choices=("text", "json"), default="text")
     mapping = add("mapping", "list which raw series feeds which common metric")
@@ -149,6 +169,13 @@ def _configuration_flags() -> argparse.ArgumentParser:
         )
     group.add_argument("--set", metavar="KEY=VALUE", action="append", help="any other setting, such as links=each")
     return flags
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError("expected 0.1 to 3600 seconds")
+    return value
 
 
 def _seconds(text: str) -> float:

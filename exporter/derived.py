@@ -5,8 +5,9 @@ Their state lives here and not in the workers, which die.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from collectors.base import Device, Fault, Group, Labels
@@ -17,7 +18,7 @@ from exporter.config import DeviceClass
 from exporter.energy import EnergyMeter
 from exporter.families import Block, prefix
 from exporter.faults import FaultBook, Owner, worst
-from exporter.model import Allocation, Attributed, Number, Snapshot
+from exporter.model import Allocation, Attributed, GroupSample, Number, Snapshot
 from exporter.normalize import Output, Plan, holds
 from exporter.schema import METRICS
 from exporter.view import Blocks, CommonTexts, View, ViewOptions
@@ -27,6 +28,8 @@ ACTIONS: Final = tuple(METRICS["accel_recovery_action"].labels["action"])
 GROUPS: Final[tuple[Group, ...]] = ("fast", "normal", "slow")
 ENERGY: Final = "accel_energy_joules_total"
 POWER: Final = "accel_power_watts"
+MAX_GONE: Final = 1024
+"""Devices and parts that are remembered after they have gone: some come back, and a layout that flaps has no end."""
 
 
 class Book:
@@ -36,8 +39,11 @@ class Book:
         self.faults = FaultBook(fault_hold)
         self.energy = EnergyMeter()
         self.allocated = AllocatedTime()
-        self._last_sample: dict[tuple[str, Owner], float] = {}
-        self._last_codes: dict[tuple[Owner, str], Number] = {}
+        self._last_sample: dict[Owner, dict[str, tuple[float, float]]] = {}
+        """Owner → collector → when the newest sample was taken, in monotonic and in Unix seconds."""
+        self._last_codes: dict[Owner, dict[str, Number]] = {}
+        self._seen: dict[Owner, None] = {}
+        """All of whom anything is known, those that were there last at the end."""
         self.configure(fault_hold, device_classes)
 
     def configure(self, fault_hold: float, device_classes: Sequence[DeviceClass]) -> None:
@@ -52,6 +58,7 @@ class Book:
         for fault in faults:
             device = devices[fault.device]
             owner = (catalogue.collector.vendor, device.uuid, device.partition)
+            self._seen.setdefault(owner)
             self.faults.record(owner, fault.code, fault.timestamp, catalogue.faults, now=now, monotonic=monotonic)
 
     def observe(self, catalogue: Catalogue, snapshot: Snapshot, *, now: float, monotonic: float) -> None:
@@ -66,23 +73,41 @@ class Book:
                     continue
                 device = snapshot.devices[key.device]
                 owner = (snapshot.vendor, device.uuid, device.partition)
-                before = self._last_codes.get((owner, key.series))
-                self._last_codes[owner, key.series] = value
+                codes = self._last_codes.setdefault(owner, {})
+                before = codes.get(key.series)
+                codes[key.series] = value
                 if before is not None and value not in (before, 0):
                     code = series.fault.format(value=int(value))
                     self.faults.record(owner, code, now, catalogue.faults, now=now, monotonic=monotonic)
 
     def tells_faults(self, snapshot: Snapshot, owner: Owner) -> bool:
         """Whether faults of a device would be seen: a zero means nothing without that."""
-        return not snapshot.bridged or any(known == owner for known, _ in self._last_codes)
+        return not snapshot.bridged or owner in self._last_codes
 
-    def sampled(self, collector: str, owner: Owner, taken_at: float) -> None:
-        """Remember the newest sample of a device."""
-        key = (collector, owner)
-        self._last_sample[key] = max(taken_at, self._last_sample.get(key, 0.0))
+    def sampled(self, collector: str, owner: Owner, sample: GroupSample) -> None:
+        """Remember the newest sample of a device. The clock that is shown to people can be put back."""
+        known = self._last_sample.setdefault(owner, {})
+        taken = (sample.taken_monotonic, sample.taken_at)
+        known[collector] = max(taken, known.get(collector, taken))
 
     def last_sample(self, collector: str, owner: Owner) -> float | None:
-        return self._last_sample.get((collector, owner))
+        """Unix seconds."""
+        taken = self._last_sample.get(owner, {}).get(collector)
+        return None if taken is None else taken[1]
+
+    def keep(self, present: Collection[Owner]) -> None:
+        """Forget the devices and parts that have been gone for longest, beyond MAX_GONE of them."""
+        for owner in present:
+            self._seen.pop(owner, None)
+            self._seen[owner] = None
+        surplus = len(self._seen) - len(present) - MAX_GONE
+        for owner in list(itertools.islice(self._seen, max(0, surplus))):
+            del self._seen[owner]
+            self._last_sample.pop(owner, None)
+            self._last_codes.pop(owner, None)
+            self.faults.forget(owner)
+            self.energy.forget(owner)
+            self.allocated.forget(owner)
 
     def device_class(self, vendor: str, device: Device, memory: float | None) -> str:
         """The operator's name for this kind of device. ``memory`` in bytes; a rule on memory needs to know it."""
@@ -132,12 +157,12 @@ def derive(
             continue
         owner = (snapshot.vendor, device.uuid, device.partition)
         rows.add("accel_info", device, 1, _facts(snapshot, device, book, memory.get(device.uuid)))
-        if taken_at := answering.get(position):
-            book.sampled(snapshot.collector, owner, taken_at)
+        if sample := answering.get(position):
+            book.sampled(snapshot.collector, owner, sample)
         if (last := book.last_sample(snapshot.collector, owner)) is not None:
             rows.add("accel_sample_timestamp_seconds", device, last, (("collector", snapshot.collector),))
         if view.catalogue.faults and book.tells_faults(snapshot, owner):
-            _fault_rows(rows, device, owner, book)
+            _fault_rows(rows, device, owner, book, now, monotonic)
         if not device.partition:
             for state in HEALTH_STATES:
                 rows.add("accel_health_state", device, int(state == health[device.uuid]), (("state", state),))
@@ -152,20 +177,28 @@ def derive(
     if attributed is not None:
         own = [device for device in snapshot.devices if (device.uuid, device.partition) not in covered]
         memory_rows = container_rows(own, attributed.allocation, attributed.container_memory)
-        held = allocation_rows(snapshot.vendor, own, attributed.allocation, book.allocated, monotonic)
+        held = allocation_rows(
+            snapshot.vendor,
+            own,
+            attributed.allocation,
+            book.allocated,
+            monotonic=monotonic,
+            max_age=view.options.max_age["normal"],
+        )
         for metric, device, value, labels in (*held, *memory_rows):
             rows.add(metric, device, value, labels)
+    devices = {(device.uuid, device.partition): device for device in snapshot.devices}
     for output in _without_energy(plan):
-        _energy_row(rows, view, snapshot, output, book, monotonic)
+        _energy_row(rows, view, snapshot, output, devices[output.id.uuid, output.id.partition], book, monotonic)
     return rows.blocks()
 
 
-def reporting(view: View, snapshot: Snapshot, monotonic: float) -> dict[int, float]:
-    """Positions of devices that answer → Unix time of the newest sample. A whole answers through its parts, too.
+def reporting(view: View, snapshot: Snapshot, monotonic: float) -> dict[int, GroupSample]:
+    """Positions of devices that answer → the newest sample. A whole answers through its parts, too.
 
     The group that is read most often decides: that the slow facts of a hanging device are still shown says nothing.
     """
-    found: dict[int, float] = {}
+    found: dict[int, GroupSample] = {}
     decided: set[int] = set()
     wholes = {device.uuid: position for position, device in enumerate(snapshot.devices) if not device.partition}
     for group in GROUPS:
@@ -178,12 +211,12 @@ def reporting(view: View, snapshot: Snapshot, monotonic: float) -> dict[int, flo
         } - snapshot.lost
         decided |= listed
         if view.fresh(group, sample, monotonic):
-            found.update(dict.fromkeys(listed - found.keys(), sample.taken_at))
+            found.update(dict.fromkeys(listed - found.keys(), sample))
     return found
 
 
 def _health(
-    view: View, snapshot: Snapshot, plan: Plan, book: Book, answering: Mapping[int, float], monotonic: float
+    view: View, snapshot: Snapshot, plan: Plan, book: Book, answering: Mapping[int, GroupSample], monotonic: float
 ) -> dict[str, str]:
     """uuid → state: the worst of lost, the rules that hold and the faults of late; unknown without readings."""
     states: dict[str, str] = {}
@@ -234,9 +267,9 @@ def _facts(snapshot: Snapshot, device: Device, book: Book, memory: float | None)
     return tuple((name, value) for name, value in facts if value)
 
 
-def _fault_rows(rows: _Rows, device: Device, owner: Owner, book: Book) -> None:
+def _fault_rows(rows: _Rows, device: Device, owner: Owner, book: Book, now: float, monotonic: float) -> None:
     rows.add("accel_faults_total", device, book.faults.total(owner))
-    for code, entry in book.faults.codes(owner):
+    for code, entry in book.faults.codes(owner, now=now, monotonic=monotonic):
         labels = (
             ("code", code),
             ("class", entry.meaning.fault_class),
@@ -258,14 +291,16 @@ def _without_energy(plan: Plan) -> list[Output]:
     ]
 
 
-def _energy_row(rows: _Rows, view: View, snapshot: Snapshot, output: Output, book: Book, monotonic: float) -> None:
+def _energy_row(
+    rows: _Rows, view: View, snapshot: Snapshot, output: Output, device: Device, book: Book, monotonic: float
+) -> None:
     group: Group = output.group
     sample = snapshot.groups[group]
     if not view.fresh(group, sample, monotonic):
         return
     owner = (snapshot.vendor, output.id.uuid, output.id.partition)
-    joules = book.energy.add(owner, float(output.evaluate(sample.values)), sample.taken_monotonic)
-    device = next(d for d in snapshot.devices if (d.uuid, d.partition) == (output.id.uuid, output.id.partition))
+    watts = float(output.evaluate(sample.values))
+    joules = book.energy.add(owner, watts, sample.taken_monotonic, view.options.max_age[group])
     rows.add(ENERGY, device, joules)
 
 

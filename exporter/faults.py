@@ -12,6 +12,9 @@ from exporter.catalogue import FaultClass
 MAX_CODES: Final = 64
 """Codes kept apart for one device; those beyond are counted as ``other``."""
 
+MAX_LENGTH: Final = 128
+"""Characters of a code; what is longer is no code and counts as ``other``."""
+
 OTHER: Final = "other"
 Owner = tuple[str, str, str]
 """vendor, uuid, partition"""
@@ -33,7 +36,8 @@ class FaultBook:
     def __init__(self, hold: float) -> None:
         """``hold``: seconds for which an event says something about the device's health."""
         self.hold = hold
-        self._codes: dict[Owner, dict[str, CodeCount]] = {}
+        self._devices: dict[tuple[str, str], dict[str, dict[str, CodeCount]]] = {}
+        """(vendor, uuid) → partition → code."""
 
     def record(
         self,
@@ -45,28 +49,44 @@ class FaultBook:
         now: float,
         monotonic: float,
     ) -> None:
-        """Count one event. A timestamp from the future is taken as now, so that an alert on it ends."""
-        codes = self._codes.setdefault(owner, {})
+        """Count one event. A timestamp from the future, or none, is taken as now, so that an alert on it ends."""
+        vendor, uuid, partition = owner
+        codes = self._devices.setdefault((vendor, uuid), {}).setdefault(partition, {})
         meaning = classify(code, table)
-        if code not in codes and len(codes) >= MAX_CODES:
+        if len(code) > MAX_LENGTH or (code not in codes and len(codes) >= MAX_CODES):
             code, meaning = OTHER, classify(OTHER, {})
         entry = codes.setdefault(code, CodeCount(meaning))
         entry.count += 1
-        entry.last = max(entry.last, min(timestamp, now))
+        entry.last = min(now, max(entry.last, timestamp if 0 < timestamp <= now else now))
         entry.last_monotonic = monotonic
 
-    def total(self, owner: Owner) -> int:
-        return sum(entry.count for entry in self._codes.get(owner, {}).values())
+    def forget(self, owner: Owner) -> None:
+        """Drop what is known of a device or part that has gone."""
+        vendor, uuid, partition = owner
+        parts = self._devices.get((vendor, uuid), {})
+        parts.pop(partition, None)
+        if not parts:
+            self._devices.pop((vendor, uuid), None)
 
-    def codes(self, owner: Owner) -> Iterator[tuple[str, CodeCount]]:
-        return iter(self._codes.get(owner, {}).items())
+    def total(self, owner: Owner) -> int:
+        return sum(entry.count for entry in self._of(owner).values())
+
+    def codes(self, owner: Owner, *, now: float, monotonic: float) -> Iterator[tuple[str, CodeCount]]:
+        """The codes of a device or part. An event that a clock which was put back left in the future moves with it."""
+        for code, entry in self._of(owner).items():
+            if entry.last > now:
+                entry.last = now - (monotonic - entry.last_monotonic)
+            yield code, entry
+
+    def _of(self, owner: Owner) -> Mapping[str, CodeCount]:
+        vendor, uuid, partition = owner
+        return self._devices.get((vendor, uuid), {}).get(partition, {})
 
     def active(self, vendor: str, uuid: str, monotonic: float) -> list[FaultClass]:
         """What faults of the device and its parts, not older than ``hold``, mean."""
         return [
             entry.meaning
-            for owner, codes in self._codes.items()
-            if owner[:2] == (vendor, uuid)
+            for codes in self._devices.get((vendor, uuid), {}).values()
             for entry in codes.values()
             if monotonic - entry.last_monotonic <= self.hold
         ]

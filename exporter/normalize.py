@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -25,6 +25,9 @@ COUNTED: Mapping[str, str] = {
     if (counter := name.removesuffix("_per_second") + "_total") != name + "_total" and counter in METRICS
 }
 """Rates → the counters that make them needless."""
+
+MAX_SILENT: Final = 10_000
+"""Common series of one collector that are remembered while their sources are silent."""
 
 AGGREGATES: Mapping[str, Callable[[Iterable[Number]], Number]] = {"sum": sum, "max": max, "min": min}
 
@@ -83,6 +86,9 @@ def make_plan(
                 source = (series.name, position)
                 if output.id not in taken and chosen.setdefault(output.id, source) == source:
                     outputs.append(output)
+    if len(chosen) > MAX_SILENT + len(outputs):
+        # Labels that are never the same again would be remembered for ever.
+        chosen = {output.id: chosen[output.id] for output in outputs}
     health = tuple(
         HealthInput(devices[key.device].uuid, group, index, rule)
         for rule in catalogue.collector.health

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
@@ -13,6 +14,7 @@ import msgspec
 
 from collectors.base import Device
 from exporter.agent import Agent
+from exporter.config.otlp import OtlpEndpoint, receivers
 from exporter.exposition import BodyRequest, Exposition
 from exporter.families import Family, Publication, parse_labels
 from exporter.model import Number
@@ -23,7 +25,7 @@ from exporter.selfmetrics import SelfMetrics
 log = logging.getLogger(__name__)
 
 SchemaChoice = Literal["common", "raw", "all"]
-OutputFormat = Literal["prometheus", "openmetrics", "json"]
+OutputFormat = Literal["prometheus", "openmetrics", "json", "otlp-json"]
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -51,25 +53,31 @@ async def reach(program: Program, wait: float, metrics: SelfMetrics) -> Reached:
         await agent.stop()
 
 
-def once(program: Program, output: OutputFormat, schema: SchemaChoice, wait: float) -> int:
-    """Print what a scrape would see. Exit code 1 if no collector gave anything."""
+def once(program: Program, output: OutputFormat, schema: SchemaChoice | None, wait: float) -> int:
+    """Print what a scrape would see, or a receiver of OTLP. Exit code 1 if no collector gave anything.
+
+    ``schema``: None for all, and with OTLP for what the first receiver of the configuration is sent.
+    """
     return asyncio.run(_once(program, output, schema, wait))
 
 
-async def _once(program: Program, output: OutputFormat, schema: SchemaChoice, wait: float) -> int:
+async def _once(program: Program, output: OutputFormat, schema: SchemaChoice | None, wait: float) -> int:
     metrics = SelfMetrics()
     metrics.reload_success.set(1)
     metrics.reload_time.set_to_current_time()
+    began = time.time_ns()
     reached = await reach(program, wait, metrics)
     publication = reached.publication
     if output == "json":
-        families = [family for family in publication.families if schema in ("all", family.schema)]
+        families = [family for family in publication.families if schema in (None, "all", family.schema)]
         json.dump({"node": program.config.node, "families": list(map(_family, families))}, sys.stdout, indent=1)
         print()
+    elif output == "otlp-json":
+        print(await _otlp(program, publication, metrics, schema, began))
     else:
         format_ = Format.OPENMETRICS if output == "openmetrics" else Format.TEXT
         exposition = Exposition(lambda wanted: metrics.text(openmetrics=wanted is Format.OPENMETRICS))
-        request = BodyRequest(format=format_, schema=None if schema == "all" else schema)
+        request = BodyRequest(format=format_, schema=None if schema is None or schema == "all" else schema)
         body = await exposition.body(publication, request)
         sys.stdout.write(body.content.decode())
     sys.stdout.flush()
@@ -78,6 +86,18 @@ async def _once(program: Program, output: OutputFormat, schema: SchemaChoice, wa
         return 0
     print("accel-exporter: nothing was read; 'accel-exporter doctor' tells why", file=sys.stderr)
     return 1
+
+
+async def _otlp(
+    program: Program, publication: Publication, metrics: SelfMetrics, schema: SchemaChoice | None, began: int
+) -> str:
+    from exporter.otlp.service import preview, selection
+
+    first = next(iter(receivers(program.config.otlp)), OtlpEndpoint())
+    chosen = selection(first)
+    if schema is not None:
+        chosen = msgspec.structs.replace(chosen, schema="both" if schema == "all" else schema)
+    return await preview(program.config, metrics, publication, chosen, began)
 
 
 def _family(family: Family) -> dict[str, object]:

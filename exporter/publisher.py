@@ -8,6 +8,7 @@ import msgspec
 
 from exporter.derived import Book, derive, reporting, source_blocks
 from exporter.families import Block, Family, Publication
+from exporter.faults import Owner
 from exporter.model import Attributed, SeriesId, Snapshot
 from exporter.schema import METRICS
 from exporter.view import Blocks, Header, View
@@ -90,6 +91,7 @@ class Publisher:
                     before.series | frozenset(plan.sources),
                     before.devices | {(device.uuid, device.partition) for device in snapshot.devices},
                 )
+        self._book.keep(_owners(collectors))
         for name, block in self._counts(collectors, monotonic):
             duplicates += _merge(merged, {name: [block]})
         self._dropped("duplicate", duplicates)
@@ -122,6 +124,16 @@ class Publisher:
                         tuple(count for _, count in rows),
                     ),
                 )
+
+
+def _owners(collectors: Sequence[CollectorStatus]) -> set[Owner]:
+    """All devices and parts that any collector found last."""
+    return {
+        (snapshot.vendor, device.uuid, device.partition)
+        for status in collectors
+        if (snapshot := status.snapshot) is not None
+        for device in snapshot.devices
+    }
 
 
 def reporting_devices(view: View, snapshot: Snapshot, monotonic: float) -> int:

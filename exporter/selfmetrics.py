@@ -17,8 +17,55 @@ STATES: Final[tuple[str, ...]] = get_args(CollectorState)
 ERROR_KINDS: Final = ("permission", "transient", "parse", "lost", "timeout", "library", "unknown_series")
 RESTART_CAUSES: Final = ("timeout", "crashed", "failed", "version_mismatch")
 DROP_REASONS: Final = ("duplicate",)
+OTLP_RESULTS: Final = ("success", "partial", "retry", "refused")
 DURATIONS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 P: Final = "accel_exporter_"
+
+
+class OtlpMetrics:
+    """Metrics of the push over OTLP, summed over all receivers: there where a receiver is configured."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.exports = Counter(
+            P + "otlp_exports",
+            "Requests sent to OTLP receivers, by what became of them; one that is sent again counts each time.",
+            ["result"],
+            registry=registry,
+        )
+        for result in OTLP_RESULTS:
+            self.exports.labels(result)
+        self.rejected = Counter(
+            P + "otlp_points_rejected", "Points that receivers rejected out of requests they took.", registry=registry
+        )
+        self.queue_length = Gauge(P + "otlp_queue_length", "Requests that wait to be sent.", registry=registry)
+        self.dropped = Counter(
+            P + "otlp_dropped",
+            "Points that no receiver took: refused, too long on their way, or one too many in the queue.",
+            registry=registry,
+        )
+
+
+class WebMetrics:
+    """Metrics of the web configuration file: there where one is configured."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._not_after: Gauge | None = None
+        self.reload_success = Gauge(
+            P + "web_config_reload_success",
+            "1 if the last reading of the web configuration file, its certificates and users succeeded.",
+            registry=registry,
+        )
+
+    def not_after(self, time: float) -> None:
+        """Show when the server's certificate expires; without TLS there is no such series."""
+        if self._not_after is None:
+            self._not_after = Gauge(
+                P + "web_certificate_not_after_timestamp_seconds",
+                "Unix time at which the certificate of the agent's own port expires.",
+                registry=self._registry,
+            )
+        self._not_after.set(time)
 
 
 class SelfMetrics:
@@ -28,6 +75,8 @@ class SelfMetrics:
         # Times of creation would double the number of counters.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
+        self._otlp: OtlpMetrics | None = None
+        self._web: WebMetrics | None = None
         r = self.registry
         ProcessCollector(registry=r)
         build = Gauge(
@@ -117,6 +166,18 @@ class SelfMetrics:
         self.render_duration = Histogram(
             P + "render_duration_seconds", "Time to render an exposition.", buckets=DURATIONS, registry=r
         )
+
+    def otlp(self) -> OtlpMetrics:
+        """Those of the push, which begin to exist with the first call."""
+        if self._otlp is None:
+            self._otlp = OtlpMetrics(self.registry)
+        return self._otlp
+
+    def web(self) -> WebMetrics:
+        """Those of the web configuration file, which begin to exist with the first call."""
+        if self._web is None:
+            self._web = WebMetrics(self.registry)
+        return self._web
 
     def collector(self, name: str, state: str, *, absent: bool) -> None:
         """Show the state of a collector. Of one that was never here only this state and up=0 are shown."""

@@ -72,7 +72,9 @@ class Runner:
         *,
         changed: Callable[[], None],
         faulted: Callable[[Catalogue, Sequence[Device], Sequence[Fault]], None],
+        released_until: float = 0.0,
     ) -> None:
+        """``released_until``: monotonic seconds before which nothing is opened, for a release that is under way."""
         self.spec = spec
         self.snapshot: Snapshot | None = None
         self.state: CollectorState = "starting"
@@ -81,7 +83,7 @@ class Runner:
         self._timing, self._metrics, self._bus = timing, metrics, bus
         self._changed, self._faulted = changed, faulted
         self._session: asyncio.Task[None] | None = None
-        self._released_until = 0.0
+        self._released_until = released_until
         self._wake = asyncio.Event()
         self._closed = asyncio.Event()
         self._closed.set()
@@ -96,7 +98,11 @@ class Runner:
         """Until cancelled."""
         self._show()
         while True:
-            delay = await self._attempt()
+            try:
+                delay = await self._attempt()
+            except Exception as error:  # noqa: BLE001 - no thread or memory left is no reason to give the vendor up
+                advice = "the agent could not go on: see its limits of memory, processes and files"
+                delay = self._failed("failed", repr(error), advice)
             self._wake.clear()
             try:
                 async with asyncio.timeout(delay):
@@ -111,7 +117,7 @@ class Runner:
             self._session.cancel()
         self._wake.set()
         await self._closed.wait()
-        if self._released_until > time.monotonic():
+        if self._is_released():
             self._set("released", RELEASED)
 
     async def _attempt(self) -> float:
@@ -133,14 +139,20 @@ class Runner:
         grace = self._timing.stop_grace
         worker: WorkerProcess | None = None
         try:
+            if self._is_released():
+                return 0.0
             self._closed.clear()
             self._started = time.monotonic()
             worker = await WorkerProcess.start(self.spec.name, {**os.environ, **self.spec.environ})
+            if self._is_released():
+                return 0.0
             self._session = asyncio.create_task(self._serve(worker))
             await self._session
         except asyncio.CancelledError:
-            # A release cancels the session; everything else that cancels ends the runner.
-            if self._session is None or not self._session.done() or self._released_until <= time.monotonic():
+            # A release cancels the session; everything else that cancels ends the runner, even at the same moment.
+            task = asyncio.current_task()
+            ending = task is None or task.cancelling() > 0
+            if ending or self._session is None or not self._session.done() or not self._is_released():
                 raise
             return 0.0
         except NotServed as error:
@@ -167,6 +179,9 @@ class Runner:
         finally:
             await self._end(worker, grace)
         raise AssertionError("a session ends by an exception")
+
+    def _is_released(self) -> bool:
+        return self._released_until > time.monotonic()
 
     async def _end(self, worker: WorkerProcess | None, grace: float) -> None:
         if self._session is not None:
@@ -256,6 +271,8 @@ class Runner:
 
     async def _read(self, worker: WorkerProcess, group: Group, snapshot: Snapshot) -> tuple[Snapshot, bool]:
         """One group's sample, put into the snapshot; and whether the collector wants to look for devices again."""
+        # The answer may have waited for an agent that stood still: the values are as old as the question.
+        asked = time.monotonic()
         reply = _expect(await worker.ask(Read(group), self._timing.deadline), ReadDone)
         before = snapshot.groups.get(group)
         if reply.layout is None and before is None:
@@ -267,7 +284,7 @@ class Runner:
             layout=layout,
             values=reply.values,
             taken_at=reply.taken_at,
-            taken_monotonic=time.monotonic() - reply.duration,
+            taken_monotonic=asked,
             duration=reply.duration,
             errors=reply.errors,
             lost=frozenset(reply.lost),
@@ -312,15 +329,16 @@ class Runner:
             self._log_once(trouble, group)
         for series in reply.unknown:
             self._metrics.errors.labels(name, "unknown_series").inc()
-            self._log_once(f"unknown_series: {series} is in no table of this vendor", group)
+            self._log_once(f"unknown_series: {series[:200]} is in no table of this vendor", group)
 
-    def _log_once(self, trouble: str, group: str = "") -> None:
-        """Say the same trouble at most once in LOG_EVERY seconds."""
+    def _log_once(self, trouble: str, group: str = "", most: int = MAX_TROUBLES) -> None:
+        """Say the same trouble at most once in LOG_EVERY seconds, and in these no more than so many."""
         now = time.monotonic()
         if now - self._logged.get(trouble, float("-inf")) < LOG_EVERY:
             return
-        if len(self._logged) >= MAX_TROUBLES:
-            self._logged.clear()
+        self._logged = {known: at for known, at in self._logged.items() if now - at < LOG_EVERY}
+        if len(self._logged) >= most:
+            return
         self._logged[trouble] = now
         log.warning(trouble, extra={"collector": self.spec.name, "group": group})
 
@@ -328,7 +346,8 @@ class Runner:
         """Note a worker's bad end. Returns the seconds to wait: longer each time, and never the same on each node."""
         self._metrics.restarts.labels(self.spec.name, state).inc()
         self._failures += 1
-        self._log_once(f"{state}: {detail}"[-2000:])
+        # A flood of unreadable quantities must not hide that the worker died.
+        self._log_once(f"{state}: {detail}"[-2000:], most=2 * MAX_TROUBLES)
         self._set(state, f"{detail.strip().splitlines()[-1][:500]}: {advice}")
         longest = min(self._timing.backoff_max, self._timing.backoff_min * 2 ** min(self._failures - 1, 16))
         return random.uniform(longest / 2, longest)

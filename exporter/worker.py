@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import re
 import signal
 import sys
 import time
@@ -19,9 +20,10 @@ from typing import Final
 
 import msgspec
 
-from collectors.base import NODE, Collector, Device, Group, Process, ReadError, Sample, Settings, Unavailable
+from collectors.base import NODE, Collector, Device, Group, Labels, Process, ReadError, Sample, Settings, Unavailable
 from exporter import wire
 from exporter.digest import digest
+from exporter.families import clean
 from exporter.model import (
     Close,
     Closed,
@@ -31,7 +33,6 @@ from exporter.model import (
     Discovered,
     Failed,
     Key,
-    Layout,
     NotAvailable,
     Number,
     Read,
@@ -43,6 +44,20 @@ from exporter.model import (
 MAX_PROCESSES: Final = 4096
 MAX_ERRORS: Final = 100
 """Errors of one sample that are sent; a broken device could give one for each quantity, each time."""
+MAX_TEXT: Final = 4096
+"""Characters of a label's value or of a device's fact: what is longer is none, and each scrape would carry it."""
+MAX_HINT: Final = 1000
+
+_LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+Row = tuple[str, int, Labels]
+"""Series, device, labels."""
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """The series of a group's last sample, and those of them that no scrape could carry."""
+
+    rows: tuple[Row, ...]
+    refused: frozenset[Row]
 
 
 class Session:
@@ -52,8 +67,10 @@ class Session:
         self._collector: Collector | None = None
         self._call_limit = 0.0
         self._devices = 0
+        self._identities: tuple[frozenset[str], ...] = ()
+        """The names of each device's own labels."""
         self._known: frozenset[str] = frozenset()
-        self._layouts: dict[Group, Layout] = {}
+        self._given: dict[Group, _Given] = {}
 
     def answer(self, request: Request) -> Reply:
         """Do what is asked; a collector's failure becomes a reply."""
@@ -64,7 +81,7 @@ class Session:
         try:
             return self._answer(request)
         except Unavailable as error:
-            return NotAvailable(state=error.state, hint=error.hint, restart=error.restart)
+            return NotAvailable(state=error.state, hint=error.hint[:MAX_HINT], restart=error.restart)
         except Exception:  # noqa: BLE001 - whatever a vendor's library raises is told to the agent, which restarts us
             return Failed(traceback.format_exc(limit=-12))
         finally:
@@ -80,7 +97,8 @@ class Session:
                 devices = tuple(self._opened().discover())
                 _check_devices(devices)
                 self._devices = len(devices)
-                self._layouts.clear()
+                self._identities = tuple(frozenset(name for name, _ in device.raw_labels) for device in devices)
+                self._given.clear()
                 return Discovered(devices, str(getattr(self._collector, "source", "")))
             case Read():
                 started, taken_at = time.monotonic(), time.time()
@@ -104,22 +122,23 @@ class Session:
     def _done(self, group: Group, sample: Sample, taken_at: float, duration: float) -> ReadDone:
         unknown: set[str] = set()
         errors = list(sample.errors[:MAX_ERRORS])
-        rows: dict[tuple[str, int, tuple[tuple[str, str], ...]], Number] = {}
+        rows: dict[Row, Number] = {}
         for reading in sample.readings:
             if reading.series not in self._known or not NODE <= reading.device < self._devices:
                 unknown.add(reading.series)
-            elif math.isfinite(reading.value):
+            elif _is_finite(reading.value):
                 row = (reading.series, reading.device, reading.labels)
                 if row in rows:
                     errors.append(ReadError(reading.device, "library", f"{reading.series} was given twice"))
                 rows.setdefault(row, _number(reading.value))
-        layout: Layout | None = tuple(Key(*row) for row in rows)
-        if layout == self._layouts.get(group):
-            layout = None
-        else:
-            self._layouts[group] = layout or ()
+        before = self._given.get(group)
+        given = self._looked_at(before, tuple(rows))
+        self._given[group] = given
+        for row in given.refused:
+            del rows[row]
+            errors.append(ReadError(row[1], "library", f"{row[0]} has labels that no series can have"))
         return ReadDone(
-            layout=layout,
+            layout=None if given is before else tuple(Key(*row) for row in rows),
             values=tuple(rows.values()),
             errors=tuple(errors[:MAX_ERRORS]),
             faults=tuple(fault for fault in sample.faults if 0 <= fault.device < self._devices),
@@ -130,6 +149,41 @@ class Session:
             duration=duration,
             unknown=tuple(sorted(unknown)[:MAX_ERRORS]),
         )
+
+    def _looked_at(self, before: _Given | None, rows: tuple[Row, ...]) -> _Given:
+        """One series with a broken label, or with one label twice, would make a whole scrape unreadable."""
+        if before is not None and before.rows == rows:
+            return before
+        good: set[tuple[int, Labels]] = set()
+        refused: set[Row] = set()
+        for row in rows:
+            _, device, labels = row
+            if (device, labels) in good:
+                continue
+            if _is_sound(labels, self._identities[device] if device != NODE else frozenset()):
+                good.add((device, labels))
+            else:
+                refused.add(row)
+        return _Given(rows, frozenset(refused))
+
+
+def _is_finite(value: Number) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        # An integer that no float can hold.
+        return False
+
+
+def _is_sound(labels: Labels, taken: frozenset[str] = frozenset()) -> bool:
+    """Whether these labels can stand on a series, beside those that are ``taken``."""
+    names = {name for name, _ in labels}
+    return (
+        len(names) == len(labels)
+        and names.isdisjoint(taken)
+        and all(_LABEL.fullmatch(name) is not None for name in names)
+        and all(len(value) <= MAX_TEXT for _, value in labels)
+    )
 
 
 def _processes(sample: Sample, devices: int) -> tuple[Process, ...] | None:
@@ -151,6 +205,11 @@ def _check_devices(devices: tuple[Device, ...]) -> None:
     for device in devices:
         if not device.uuid:
             raise ValueError(f"the collector gave a device without identity: {device}")
+        for fact in device.__struct_fields__:
+            if isinstance(text := getattr(device, fact), str) and len(text) > MAX_TEXT:
+                raise ValueError(f"the collector gave a device whose {fact} has {len(text)} characters")
+        if not _is_sound(device.raw_labels):
+            raise ValueError(f"the collector gave {device.uuid} labels that no series can have")
         if (device.uuid, device.partition) in seen:
             raise ValueError(f"the collector gave {device.uuid} {device.partition} twice")
         seen.add((device.uuid, device.partition))
@@ -174,6 +233,24 @@ def _open(request: Configure) -> Collector:
     )
 
 
+def _packed(reply: Reply) -> bytes:
+    """A name that is no UTF-8 (some vendors' serial numbers) must not cost the vendor all its series."""
+    try:
+        return wire.pack(reply)
+    except UnicodeEncodeError:
+        return wire.pack(_cleaned(msgspec.to_builtins(reply)))
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(each) for each in value]
+    return value
+
+
 def _private_channel() -> tuple[int, int]:
     """Move the protocol away from 0 and 1, where a vendor's library might read or print. Children do not inherit it."""
     source, sink = os.dup(0), os.dup(1)
@@ -194,7 +271,7 @@ def main() -> int:
     decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
     try:
         while (body := wire.receive(lambda size: os.read(source, size))) is not None:
-            reply = wire.pack(session.answer(decoder.decode(body)))
+            reply = _packed(session.answer(decoder.decode(body)))
             while reply:
                 reply = reply[os.write(sink, reply) :]
     except BrokenPipeError:

@@ -1,6 +1,6 @@
 """A real Prometheus server on the loopback, for tests that want to know what a scraper makes of us.
 
-@needs_prometheus
+@pytest.mark.prometheus
 def test_something(tmp_path):
     with prometheus(tmp_path, [{"job_name": "agent", "static_configs": [{"targets": [address]}]}]) as server:
         server.wait_for("up == 1")
@@ -9,7 +9,6 @@ def test_something(tmp_path):
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import subprocess
 import time
@@ -21,20 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 START_DEADLINE = 60.0
 ANSWER_DEADLINE = 30.0
 ATTEMPTS = 3
 """Another program can take the port between our choice and Prometheus' start."""
-
-
-def needs_prometheus(test: Any) -> Any:
-    """Mark a test that starts Prometheus; it is skipped where there is none."""
-    missing = pytest.mark.skipif(
-        shutil.which("prometheus") is None, reason="the program prometheus is not installed: tests with it are left out"
-    )
-    return pytest.mark.prometheus(missing(test))
 
 
 class Sample(NamedTuple):

@@ -10,9 +10,12 @@ from typing import Any, NamedTuple, TypeVar
 from exporter.config import Admin, Http
 from exporter.exposition import Exposition
 from exporter.http import Served, Server, serve
-from exporter.http.landing import Overview
+from exporter.http.resources import Answerer, Query, Resource
 from exporter.negotiation import Format
 from exporter.selfmetrics import SelfMetrics
+from exporter.web.keeper import Keeper
+from exporter.status.model import Status
+from exporter.status.page import HEADERS, page
 from tests.handmade import PUBLICATION
 
 T = TypeVar("T")
@@ -26,6 +29,18 @@ def run(test: Callable[[], Coroutine[Any, Any, T]]) -> T:
     return asyncio.run(asyncio.wait_for(test(), 4 * PATIENCE))
 
 
+STATUS = Status(agent_version="1.2.3", node="node-7", now=2.0, started_at=1.0, ready=True, healthy=True)
+
+
+def front(status: Status) -> Answerer:
+    """The status page of an agent in this state."""
+
+    async def answer(_: Query) -> Resource:
+        return Resource(content=page(status).encode(), content_type="text/html; charset=utf-8", headers=HEADERS)
+
+    return answer
+
+
 def served(**changes: Any) -> Served:
     """What a healthy agent would give the server, but for ``changes``."""
     metrics = SelfMetrics()
@@ -35,7 +50,7 @@ def served(**changes: Any) -> Served:
         "metrics": metrics,
         "ready": lambda: (True, ""),
         "alive": lambda: (True, ""),
-        "overview": lambda: Overview(version="1.2.3", node="node-7", simulated=False),
+        "pages": {"/": front(STATUS)},
         **changes,
     }
     return Served(**given)
@@ -48,12 +63,17 @@ async def running(
     http: Http | None = None,
     admin: Admin | None = None,
     listen_on: Sequence[str] = ("127.0.0.1:0",),
+    keeper: Keeper | None = None,
 ) -> AsyncIterator[Server]:
-    server = await serve(content or served(), listen_on=listen_on, http=http or Http(), admin=admin or Admin())
+    server = await serve(
+        content or served(), listen_on=listen_on, http=http or Http(), admin=admin or Admin(), keeper=keeper
+    )
     try:
         yield server
     finally:
         await server.close(1.0)
+        if keeper is not None:
+            await keeper.close()
 
 
 class Answer(NamedTuple):
@@ -131,7 +151,7 @@ def request(target: str = "/metrics", *headers: str, method: str = "GET") -> byt
 async def until(met: Callable[[], bool]) -> None:
     """Wait for a condition, no longer than PATIENCE."""
     async with asyncio.timeout(PATIENCE):
-        while not met():  # noqa: ASYNC110 - what is waited for has no event
+        while not met():
             await asyncio.sleep(0.01)
 
 

@@ -95,12 +95,12 @@ def facts(sys: str, bdf: str) -> Facts:
     def told(name: str) -> str:
         return plain(files.fact(folder / name))
 
-    series = told("product_name")
     return Facts(
         unique_id=hexadecimal(files.fact(folder / "unique_id"), 16),
         device_id=hexadecimal(files.fact(folder / "device"), 4),
         model=told("product_number"),
-        series=series,
+        series=told("product_name"),
+        vendor=told("manufacturer") or CARD_VENDOR,
         serial=told("serial_number"),
         driver_version=plain(files.fact(Path(sys, "module/amdgpu/version"))),
         vbios_version=told("vbios_version"),

@@ -161,8 +161,9 @@ def facts(smi: Smi, sys: str, bdf: str, handle: Any) -> Facts:
         unique_id=hexadecimal(asic.get("asic_serial", ""), 16),
         device_id=hexadecimal(asic.get("device_id", ""), 4),
         model=plain(board.get("model_number", "")),
-        series=plain(asic.get("market_name", "")) or plain(board.get("product_name", "")),
-        vendor=plain(asic.get("vendor_name", "")) or CARD_VENDOR,
+        # AMD's exporter labels with what the board says of itself; consumer boards say nothing.
+        series=plain(board.get("product_name", "")) or plain(asic.get("market_name", "")),
+        vendor=plain(board.get("manufacturer_name", "")) or plain(asic.get("vendor_name", "")) or CARD_VENDOR,
         serial=plain(board.get("product_serial", "")),
         driver_version=plain(driver.get("driver_version", "")),
         vbios_version=plain(vbios.get("version", "")),

@@ -15,7 +15,7 @@ from exporter.faults import MAX_CODES
 from exporter.http.limits import REASONS
 from exporter.mapping import how, labels_text
 from exporter.schema import METRICS, WORKLOAD, Metric
-from exporter.selfmetrics import DROP_REASONS, ERROR_KINDS, RESTART_CAUSES, STATES, SelfMetrics
+from exporter.selfmetrics import DROP_REASONS, ERROR_KINDS, OTLP_RESULTS, RESTART_CAUSES, STATES, SelfMetrics
 from exporter.units import factor
 
 INTRODUCTION: Final = f"""\
@@ -98,6 +98,7 @@ _FIXED: Final[Mapping[tuple[str, str], Sequence[str]]] = {
     ("accel_exporter_collector_errors_total", "kind"): ERROR_KINDS,
     ("accel_exporter_series_dropped_total", "reason"): DROP_REASONS,
     ("accel_exporter_http_requests_rejected_total", "reason"): REASONS,
+    ("accel_exporter_otlp_exports_total", "result"): OTLP_RESULTS,
 }
 """(metric, label) of the agent itself → values."""
 
@@ -193,7 +194,10 @@ def _own() -> Iterable[str]:
 def own_metrics() -> Iterable[tuple[str, str, tuple[str, ...], str]]:
     """Name, type, labels and meaning of each of the agent's own metrics."""
     # The client offers names of labels on series alone, and most of these appear with their first event.
-    for collector in SelfMetrics().registry._collector_to_names:
+    metrics = SelfMetrics()
+    metrics.otlp()
+    metrics.web().not_after(0)
+    for collector in metrics.registry._collector_to_names:
         if isinstance(collector, MetricWrapperBase):
             (family,) = collector.describe()
             name = family.name + ("_total" if family.type == "counter" else "")

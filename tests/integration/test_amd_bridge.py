@@ -166,3 +166,24 @@ def test_the_parts_uuids_do_not_make_eight_cards_of_one(amd: Catalogue, tmp_path
         ("692300000000", "1", "1", "9f0174a1-0000-1000-8044-0a1b2c3d4e00"),
     ]
     assert len(scrape.devices) == 18
+
+
+def test_the_zeros_of_what_a_gpu_does_not_tell_are_no_readings(amd: Catalogue) -> None:
+    """Before v1.4 the exporter gave 0 for whatever a GPU has not, and does so of the second die of an MI250."""
+    zeros = ("gpu_average_package_power", "gpu_edge_temperature", "gpu_energy_consumed", "gpu_total_gtt", "pcie_speed")
+    labels = LABELS.format(mode="none") + ',gpu_id="1",serial_number="SN0001"'
+    text = "".join(f"{name}{{{labels}}} 0\n" for name in (*zeros, "gpu_gfx_activity", "gpu_ecc_correct_umc"))
+    assert bridged(amd, text).values == {
+        ("utilization_ratio", "1", ""): 0,
+        ("memory_errors_total", "1", "", "true", "hbm"): 0,
+    }
+
+
+def test_a_parts_zero_never_stands_for_the_whole(amd: Catalogue) -> None:
+    """Of a card that is cut, parts but the first tell 0 of the host's memory, and the first may tell none."""
+    labels = [
+        LABELS.format(mode="cpx").replace('partition_id="0"', f'partition_id="{n}"') + f',gpu_id="{n}",serial_number="S"'
+        for n in range(3)
+    ]
+    text = f"gpu_used_vram{{{labels[0]}}} 1\n" + "".join(f"gpu_total_gtt{{{one}}} 0\n" for one in labels[1:])
+    assert [key for key in bridged(amd, text).values if key[0] == "memory_total_bytes"] == []

@@ -114,7 +114,7 @@ def test_a_device_is_named_as_amds_exporter_and_library_name_it(open_host: Open)
         "gpu_uuid": "9fff74a1-0000-1000-8044-0a1b2c3d4e00",
         "card_model": "102-G30211-0C",
         "card_series": "AMD Instinct MI300X OAM",
-        "card_vendor": "Advanced Micro Devices, Inc. [AMD/ATI]",
+        "card_vendor": "AMD",
         "serial_number": "692300000000",
         "driver_version": "6.12.12",
         "vbios_version": "113-M3000100-102",

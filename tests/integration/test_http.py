@@ -11,8 +11,8 @@ import pytest
 import zstandard
 
 from exporter.families import Block, Family, Publication
-from exporter.http.landing import CONTENT_SECURITY_POLICY, CollectorLine, Overview
 from exporter.http.limits import REASONS
+from exporter.http.resources import Query, Resource, only
 from exporter.negotiation import Format
 from tests.exposition_readers import read
 from tests.serving import Answer, client, get, rejected, request, run, running, served
@@ -176,21 +176,70 @@ def test_health_and_readiness_say_what_is_wrong() -> None:
     assert "retry-after" not in run(lambda: ask("/readyz")).headers
 
 
-# The page
+# What other packages serve
 
 
-def test_the_page_is_html_that_may_load_nothing() -> None:
-    overview = Overview(
-        version="1.2.3",
-        node="node-7",
-        simulated=True,
-        collectors=(CollectorLine(name="acme", state="running", age=1.0),),
-    )
-    answer = run(lambda: ask("/", overview=lambda: overview))
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
-    for words in (b"SIMULATED", b"acme", b"running", b"node-7", b"1.2.3"):
-        assert words in answer.body
+async def constant(_: Query) -> Resource:
+    return Resource(content=b"body { color: red }" * 100, content_type="text/css", constant=True)
+
+
+async def asked(query: Query) -> Resource:
+    only(query, "a")
+    return Resource(content=repr(query).encode(), headers={"X-Own": "1"})
+
+
+async def broken(_: Query) -> Resource:
+    raise RuntimeError("secret")
+
+
+PAGES = {"/style.css": constant, "/asked": asked, "/broken": broken}
+
+
+def test_a_page_of_another_package_is_served_as_it_says() -> None:
+    answer = run(lambda: ask("/asked?a=1", pages=PAGES))
+    assert (answer.status, answer.body) == (200, b"{'a': ['1']}")
+    assert answer.headers["content-type"] == "application/json"
+    assert (answer.headers["x-own"], answer.headers["cache-control"]) == ("1", "no-store")
+
+
+@pytest.mark.parametrize("query", ["b=1", "a=1&a=2", "a=1&evil%0d%0aX:1=2"])
+def test_a_query_that_a_page_does_not_take_is_refused_and_not_repeated(query: str) -> None:
+    answer = run(lambda: ask(f"/asked?{query}", pages=PAGES))
+    assert (answer.status, answer.headers["content-type"]) == (400, "text/plain; charset=utf-8")
+    assert b"a" in answer.body
+    assert b"evil" not in answer.body
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_page_is_compressed_where_that_is_worth_it(coding: str) -> None:
+    answer = run(lambda: ask("/style.css", f"Accept-Encoding: {coding}", pages=PAGES))
+    assert (answer.headers["content-encoding"], answer.headers["vary"]) == (coding, "Accept-Encoding")
+    unpack = gzip.decompress if coding == "gzip" else zstandard.ZstdDecompressor().decompressobj().decompress
+    assert unpack(answer.body) == b"body { color: red }" * 100
+    assert "content-encoding" not in run(lambda: ask("/asked", f"Accept-Encoding: {coding}", pages=PAGES)).headers
+
+
+def test_a_browser_keeps_what_is_constant_and_asks_whether_it_still_is() -> None:
+    async def test() -> None:
+        async with running(served(pages=PAGES)) as server:
+            where = server.addresses[0]
+            first = await get(where, "/style.css")
+            assert first.headers["cache-control"] == "no-cache"
+            tag = first.headers["etag"]
+            for known in (tag, f'"other", {tag}', "*", tag.removeprefix("W/")):
+                again = await get(
+                    where, "/style.css", f"If-None-Match: {known}", "Accept-Encoding: gzip", method="HEAD"
+                )
+                assert (again.status, again.headers["etag"]) == (304, tag), known
+            assert (await get(where, "/style.css", 'If-None-Match: "other"')).status == 200
+
+    run(test)
+
+
+def test_nothing_of_a_page_that_breaks_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.CRITICAL):
+        answer = run(lambda: ask("/broken", pages=PAGES))
+    assert (answer.status, answer.body) == (500, b"internal error: the agent's log tells more\n")
 
 
 # Every route

@@ -358,3 +358,19 @@ def test_a_kubelets_ids_are_understood(amd: Catalogue, resource_id: str, facts: 
         if (match := re.fullmatch(form.pattern, resource_id))
     ]
     assert found == [facts]
+
+
+def test_a_workloads_labels_have_the_exporters_names_and_stand_on_free_gpus_too(amd: Catalogue) -> None:
+    attribution = amd.collector.attribution
+    told = names("namespace pod container job_id job_user job_partition cluster_name")
+    assert attribution.raw_labels == {**{name: name for name in told}, "pod_uid": "pod_uuid"}
+    assert attribution.raw_empty
+
+
+def test_zero_is_no_reading_where_a_gpu_that_runs_cannot_have_it(amd: Catalogue) -> None:
+    never_zero = (
+        "gpu_(power_usage|(average_)?package_power|energy_consumed|.*_temperature|.*voltage|total_(visible_)?vram|"
+        "total_gtt|vram_max_bandwidth)|pcie_(max_)?speed"
+    )
+    for name in VENDORS:
+        assert amd.series[name].absent == ((0,) if re.fullmatch(never_zero, name) else ()), name

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.config.checks import ADDRESS, HOST_PATH, NODE_NAME, PATH, REGEX, ROOTED_PATH, SEARCH_PATH, SERIES, URL
+from exporter.config.checks import (
+    HOST_PATH,
+    LISTEN,
+    NODE_NAME,
+    PATH,
+    REGEX,
+    ROOTED_PATH,
+    SEARCH_PATH,
+    SERIES,
+    SOCKET_MODE,
+    URL,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,10 +28,12 @@ from exporter.config.checks import ADDRESS, HOST_PATH, NODE_NAME, PATH, REGEX, R
         "localhost:65535",
         "node-1.example.com:80",
         "a1:1",
+        "unix:/run/accel-exporter/web.sock",
+        "unix:/" + "a" * 106,
     ],
 )
 def test_addresses(text: str) -> None:
-    assert ADDRESS.accepts(text)
+    assert LISTEN.accepts(text)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +61,17 @@ def test_addresses(text: str) -> None:
         "a:80/",
         "a:٣",
         "a" * 64 + ":80",
+        "unix:",
+        "unix:web.sock",
+        "unix:/run/",
+        "unix:/run/../web.sock",
+        "unix:@abstract",
+        "unix:/" + "a" * 107,
+        "unix:/" + "é" * 54,
     ],
 )
 def test_no_addresses(text: str) -> None:
-    assert not ADDRESS.accepts(text)
+    assert not LISTEN.accepts(text)
 
 
 @pytest.mark.parametrize(
@@ -116,3 +136,13 @@ def test_no_series(text: str) -> None:
 @pytest.mark.parametrize("text", ["(", "[", "*", "a{2}{3}", "(?P<a>x)(?P<a>y)"])
 def test_no_regular_expressions(text: str) -> None:
     assert not REGEX.accepts(text)
+
+
+@pytest.mark.parametrize("text", ["0660", "600", "777"])
+def test_permissions(text: str) -> None:
+    assert SOCKET_MODE.accepts(text)
+
+
+@pytest.mark.parametrize("text", ["", "0o660", "660 ", "0888", "4755", "rw-rw----"])
+def test_no_permissions(text: str) -> None:
+    assert not SOCKET_MODE.accepts(text)

@@ -1,126 +1,18 @@
-"""The files that build and document the project: Dockerfile, Makefile, scripts and pages agree with each other."""
+"""The files that build and document the project: Makefile, scripts and pages agree with each other."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from aiohttp import web
-
-from exporter.config import DEFAULT_PORT
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("collectors/**/*.md")])
 SCRIPTS = sorted([*ROOT.glob("scripts/*.sh"), ROOT / ".ci/run"])
-
-
-def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions with their arguments, continued lines joined."""
-    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
-    lines = re.sub(r"\\\n\s*", "", text).splitlines()
-    return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in lines if line.strip())]
-
-
-def stages() -> list[list[tuple[str, str]]]:
-    found: list[list[tuple[str, str]]] = []
-    for instruction in instructions():
-        if instruction[0] == "FROM":
-            found.append([])
-        if found:
-            found[-1].append(instruction)
-    return found
-
-
-def final(name: str) -> list[str]:
-    return [rest for instruction, rest in stages()[-1] if instruction == name]
-
-
-def test_the_image_stands_on_a_pinned_base_that_can_be_replaced() -> None:
-    first, rest = instructions()[0]
-    assert first == "ARG"
-    assert re.fullmatch(r"BASE=\S+:\d+\.\d+\S*", rest), "a tag with a version"
-    assert all(stage[0][1].split()[0] == "${BASE}" for stage in stages())
-
-
-def test_what_builds_the_image_is_not_in_it() -> None:
-    assert len(stages()) == 2
-    assert all(source.startswith("--from=build ") for source in final("COPY"))
-    assert not any("pip" in command and "rm -rf" not in command for command in final("RUN"))
-
-
-def test_the_image_runs_as_a_user_without_rights() -> None:
-    assert final("USER") == ["65532:65532"]
-    names = [name for name, _ in stages()[-1]]
-    assert "RUN" not in names[names.index("USER") :]
-
-
-def test_the_image_gets_signals_itself() -> None:
-    assert json.loads(final("ENTRYPOINT")[0]) == ["accel-exporter"]
-    assert final("STOPSIGNAL") == ["SIGTERM"]
-
-
-def test_the_health_check_needs_no_program_but_python() -> None:
-    (check,) = final("HEALTHCHECK")
-    command = json.loads(check[check.index("CMD ") + 4 :])
-    assert command[0] == "python"
-    assert final("EXPOSE") == [str(DEFAULT_PORT)]
-
-
-async def answer_once(path: str) -> tuple[web.AppRunner, int]:
-    """A server that knows one path, and its port."""
-
-    async def found(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    app = web.Application()
-    app.router.add_get(path, found)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    return runner, int(runner.addresses[0][1])
-
-
-@pytest.mark.parametrize(("path", "status"), [("/healthz", 0), ("/other", 1)])
-def test_the_health_check_asks_the_agent(path: str, status: int) -> None:
-    (check,) = final("HEALTHCHECK")
-    program = json.loads(check[check.index("CMD ") + 4 :])[-1]
-
-    async def check_health() -> int | None:
-        runner, port = await answer_once(path)
-        env = {**os.environ, "ACCEL_EXPORTER_LISTEN": f"0.0.0.0:{port}"}
-        try:
-            child = await asyncio.create_subprocess_exec(sys.executable, "-I", "-c", program, env=env)
-            return await asyncio.wait_for(child.wait(), 20)
-        finally:
-            await runner.cleanup()
-
-    assert asyncio.run(check_health()) == status
-
-
-def test_the_health_check_fails_where_nobody_listens() -> None:
-    (check,) = final("HEALTHCHECK")
-    program = json.loads(check[check.index("CMD ") + 4 :])[-1]
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        env = {**os.environ, "ACCEL_EXPORTER_LISTEN": f"0.0.0.0:{bound.getsockname()[1]}"}
-        done = subprocess.run(
-            [sys.executable, "-I", "-c", program], env=env, stderr=subprocess.DEVNULL, check=False, timeout=20
-        )
-    assert done.returncode == 1
-
-
-def test_everything_that_the_image_copies_reaches_the_builder() -> None:
-    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copied = {source for name, rest in stages()[0] if name == "COPY" for source in rest.split()[:-1]}
-    assert copied == kept
-    assert all((ROOT / source).exists() for source in copied)
 
 
 def targets() -> set[str]:

@@ -27,7 +27,8 @@ MAX_LINES = 450
 HOSTS = re.compile(
     r"py[p]i\.org|pythonhoste[d]\.org|npmj[s]\.(org|com)|deb\.debia[n]\.org|crate[s]\.io|proxy\.golan[g]\.org"
 )
-PLACES = re.compile(r"/wor[k]/|/roo[t]/|/hom[e]/|/tmp/bas[h]")
+# GKE has its drivers in such a place.
+PLACES = re.compile(r"/wor[k]/|/roo[t]/|/hom[e]/(?!kubernetes/)|/tmp/bas[h]")
 UNFINISHED = re.compile(r"\b(TOD[O]|FIXM[E]|NotImplementedErro[r])\b")
 # fmt: off
 VENDORS = [

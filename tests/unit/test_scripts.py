@@ -164,6 +164,7 @@ def test_programs_that_cannot_be_installed_are_told_and_the_tests_go_on(tmp_path
     assert done.returncode == 0, done.stderr
     assert "Not installed: gcc libc6-dev (this system has no apt-get" in done.stderr
     assert "apt-get install prometheus" in done.stderr
+    assert "apt-get install chromium" in done.stderr
 
 
 def test_ci_does_not_go_on_without_the_programs(tmp_path: Path) -> None:
@@ -182,6 +183,7 @@ def test_missing_programs_are_installed_from_the_distribution(tmp_path: Path) ->
         "update -qq",
         "install --yes -qq --no-install-recommends gcc libc6-dev",
         "install --yes -qq --no-install-recommends prometheus",
+        "install --yes -qq --no-install-recommends chromium",
     ]
 
 

@@ -174,7 +174,8 @@ def _identity(scenario: Scenario, at: int, bdf: str, i: int) -> None:
                 "product_serial": f"69230000{i:04d}",
                 "fru_id": "113-AMDG302110000",
                 "product_name": "AMD Instinct MI300X OAM",
-                "manufacturer_name": "0x1002",
+                # Some versions give the vendor's number instead.
+                "manufacturer_name": "0x1002" if i % 2 else "AMD",
             },
         ),
         ("driver", {"driver_name": "amdgpu", "driver_version": "6.14.14", "driver_date": "2015/01/01 00:00"}),

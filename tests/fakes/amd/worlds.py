@@ -85,6 +85,7 @@ def _mi300x_files(i: int, revision: tuple[int, int] = (1, 7)) -> dict[str, Conte
     return {
         "gpu_metrics": blobs.table(revision, fields, [busy(i)]),
         "unique_id": f"{unique_id(i):016x}\n",
+        "manufacturer": "AMD\n",
         "product_name": "AMD Instinct MI300X OAM\n",
         "product_number": "102-G30211-0C\n",
         "serial_number": f"69230000{i:04d}\n",

@@ -1,0 +1,1 @@
+"""Prometheus rules as code. They are files of the repository and no part of the installed package."""

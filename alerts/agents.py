@@ -1,0 +1,91 @@
+"""Alerts on the agents themselves: without them the others are silent."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from alerts import conditions as c
+from alerts.model import AGENT, Alert, Group
+from dashboards import promql as q
+
+_ON: Final = q.on(c.COLLECTOR)
+_ABSENT: Final = "starting|no_device|no_library|no_driver"
+"""States of a vendor that may just not be there."""
+_UP: Final = "accel_exporter_collector_up"
+_STATE: Final = "accel_exporter_collector_state"
+_DOWN: Final = c.of_collectors(f"{_UP} == 0")
+_BROKEN: Final = c.of_collectors(f'{_STATE}{{state!~"{_ABSENT}|running|released"}} == 1')
+_WAS_UP: Final = c.of_collectors(f"max_over_time({_UP}[6h]) == 1")
+_RELEASED: Final = c.of_collectors(f'{_STATE}{{state="released"}} == 1')
+_BUCKETS: Final = f"sum {q.by((*c.COLLECTOR, 'le'))} (rate(accel_exporter_collector_duration_seconds_bucket[10m]))"
+_INSTANCE: Final = ("cluster", "job", "instance")
+_UNREACHED: Final = f"(up == 0 and {q.on(_INSTANCE)} last_over_time(accel_exporter_build_info[1d]))"
+_NAMED: Final = '(up{job=~".*accel-exporter.*"} == 0)'
+
+AGENTS: Final = Group(
+    name="accel-agents",
+    rules=[
+        Alert(
+            name="AccelCollectorDown", severity="warning", action="fix_agent", wait="5m", subject="agent",
+            expr=f"({_DOWN} and {_ON} ({_BROKEN} or {_WAS_UP})) unless {_ON} {_RELEASED}",
+            when="A collector gives no fresh samples: its state says why, or it did within six hours. A vendor that was "
+            "never there does not count, nor does a release on request.",
+            summary=f"The collector {{{{ $labels.collector }}}} of {AGENT} is down",
+            description="It gives no fresh samples: its devices are not watched. accel_exporter_collector_state says why.",
+        ),
+        Alert(
+            name="AccelCollectorSlow", severity="warning", action="fix_agent", wait="10m", subject="agent",
+            expr=f"histogram_quantile(0.9, {_BUCKETS}) > 5",
+            when="One of ten readings of a group of series takes longer than five seconds.",
+            summary=f"The collector {{{{ $labels.collector }}}} of {AGENT} is slow",
+            description="One of ten readings takes longer than {{ $value | humanizeDuration }}. A driver that becomes "
+            "slow often hangs soon.",
+        ),
+        Alert(
+            name="AccelCollectorStale", severity="warning", action="fix_agent", wait="1m", subject="agent",
+            expr=f"time() - {c.of_collectors('accel_exporter_collector_last_success_timestamp_seconds')} > 300 "
+            f"unless {_ON} {_RELEASED}",
+            when="The last sample of a collector is older than five minutes.",
+            summary=f"The collector {{{{ $labels.collector }}}} of {AGENT} has stale data",
+            description="Its last sample is {{ $value | humanizeDuration }} old. Values have vanished long before.",
+        ),
+        Alert(
+            name="AccelCollectorRestarting", severity="warning", action="fix_agent", wait="5m", subject="agent",
+            expr=q.total(c.COLLECTOR, "increase(accel_exporter_collector_restarts_total[1h])") + " > 3",
+            when="A collector's worker was restarted more than three times in an hour.",
+            summary=f"The collector {{{{ $labels.collector }}}} of {AGENT} keeps restarting",
+            description="About {{ $value | humanize }} restarts in the last hour.",
+        ),
+        Alert(
+            name="AccelAttributionDown", severity="warning", action="fix_agent", wait="10m", subject="agent",
+            expr=q.most((*_INSTANCE, "source"), "accel_exporter_attribution_up == 0"),
+            when="A source of attribution does not answer.",
+            summary=f"{AGENT} does not know who uses its devices",
+            description="The source {{ $labels.source }} does not answer: new workloads are missing on the series.",
+        ),
+        Alert(
+            name="AccelOtlpDropping", severity="warning", action="fix_agent", wait="5m", subject="agent",
+            expr=q.total(_INSTANCE, "increase(accel_exporter_otlp_dropped_total[15m])") + f" > 0 or {q.on(_INSTANCE)} "
+            + q.total(_INSTANCE, "increase(accel_exporter_otlp_points_rejected_total[15m])") + " > 0",
+            when="Points for the OTLP receiver were dropped or rejected within 15 minutes.",
+            summary=f"{AGENT} loses points on the way to its OTLP receiver",
+            description="About {{ $value | humanize }} were dropped or rejected in the last 15 minutes.",
+        ),
+        Alert(
+            name="AccelConfigReloadFailed", severity="warning", action="fix_agent", wait="5m", subject="agent",
+            expr=q.most(_INSTANCE, "accel_exporter_config_reload_success") + " == 0",
+            when="An agent could not read its configuration again: the old one is in force.",
+            summary=f"{AGENT} runs with an old configuration",
+            description="The last reading of its configuration failed. Its log names the key.",
+        ),
+        Alert(
+            name="AccelExporterAbsent", severity="critical", action="fix_agent", wait="5m", subject="agent",
+            expr=f"{_UNREACHED} or {_NAMED} or absent(accel_exporter_build_info)",
+            when="Prometheus does not reach a target that was an agent within a day, or whose job's name has "
+            "`accel-exporter` in it; or there is no agent at all.",
+            summary="The agent {{ or $labels.instance `of every node` }} cannot be reached",
+            description="Prometheus gets nothing from {{ or $labels.instance `any agent` }}: no other alert of these "
+            "rules can fire for it.",
+        ),
+    ],
+)  # fmt: skip

@@ -1,0 +1,43 @@
+"""Switches the push over OTLP on and off with the configuration. Without a receiver nothing of it is imported."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from exporter.agent import Agent
+from exporter.config import Config
+from exporter.config.otlp import receivers
+from exporter.selfmetrics import SelfMetrics
+
+if TYPE_CHECKING:
+    from exporter.otlp.service import Push
+
+log = logging.getLogger(__name__)
+
+
+class Pusher:
+    """The push of a running agent, if there is any."""
+
+    def __init__(self, agent: Agent, metrics: SelfMetrics) -> None:
+        """To be made before the agent starts: its own counters stand at zero now."""
+        self._agent, self._metrics = agent, metrics
+        self._push: Push | None = None
+        self._began = time.time_ns()
+
+    async def apply(self, config: Config) -> None:
+        """Go on with this configuration."""
+        if self._push is not None:
+            await self._push.reload(config)
+        elif receivers(config.otlp):
+            from exporter.otlp.service import Push
+
+            self._push = Push(config, self._metrics, lambda: self._agent.publication, began=self._began)
+            self._agent.published = self._push.observe
+            self._push.start()
+
+    async def stop(self) -> None:
+        """Send once more what there is, within the time that the configuration gives."""
+        if self._push is not None:
+            await self._push.stop()
