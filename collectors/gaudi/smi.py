@@ -18,6 +18,8 @@ from collectors.gaudi.units import Answer, Asker, Unit
 
 _WHO: Final = ("index", "bus_id")
 _FACTS: Final = ("name", "serial", "uuid", "driver_version", "module_id")
+_OLDEST_FACTS: Final = ("name", "uuid")
+"""Of those, what the oldest releases have: sysfs tells the others but the serial number."""
 _OLD: Final = (
     "temperature.aip",
     "utilization.aip",
@@ -63,7 +65,6 @@ class SmiSource:
     def discover(self) -> Listing:
         self._deadline = time.monotonic() + self._seconds
         self._external = {}
-        self._offered = frozenset(table.FIELDS)
         try:
             parsed = self._first_table()
         except ProgramError as error:
@@ -86,17 +87,16 @@ class SmiSource:
         return Listing(found=tuple(found), failed=failed)
 
     def _first_table(self) -> Parsed:
-        """A table of all that a release may know; if this one refuses, of what every release knows.
+        """A table of all that a release may know; if this one refuses, of what every release is known to have.
 
         Raises ProgramError.
         """
-        done, parsed = self._query((*_WHO, *_FACTS, *(name for name in table.FIELDS if "." in name)))
-        if not parsed.rows:
-            self._offered = frozenset((*_WHO, *_FACTS, *_OLD))
-            done, parsed = self._query((*_WHO, *_FACTS, *_OLD))
-        if not parsed.rows:
-            raise ProgramError("parse", _complaint(self._program, done, parsed))
-        return parsed
+        for fields in (tuple(table.FIELDS), (*_WHO, *_FACTS, *_OLD), (*_WHO, *_OLDEST_FACTS, *_OLD)):
+            done, parsed = self._query(fields)
+            if parsed.rows:
+                self._offered = frozenset(fields)
+                return parsed
+        raise ProgramError("parse", _complaint(self._program, done, parsed))
 
     def begin(self, wanted: frozenset[str], units: Sequence[Unit], asker: Asker) -> None:
         """Raises Unavailable when hl-smi has not given a table several times in a row."""

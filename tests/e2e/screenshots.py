@@ -85,7 +85,7 @@ async def shoot(
     await page.until(f"!document.getElementById('app').hidden && ({ready})")
     await asyncio.sleep(0.5)
     await page.screenshot(name)
-    print(name.name, name.stat().st_size, page.complaints)
+    print(name.name, name.stat().st_size)
 
 
 async def main(folder: Path) -> None:
@@ -94,8 +94,8 @@ async def main(folder: Path) -> None:
     async with browser() as page:
         async with simulated(flags) as url:
             await asyncio.sleep(60)
-            await shoot(page, url, folder / "status-light.png", 1280, 900)
-            await shoot(page, url, folder / "status-dark.png", 1280, 900, "dark")
+            await shoot(page, url, folder / "status-light.png", 1280, 800)
+            await shoot(page, url, folder / "status-dark.png", 1280, 800, "dark")
             await shoot(page, url, folder / "status-narrow.png", 400, 1000)
             await page.script("document.querySelector('.toggle').click()")
             await page.size(1280, 700)
@@ -104,7 +104,7 @@ async def main(folder: Path) -> None:
             await page.open(url + "/")
             await asyncio.sleep(40)
             lost = "document.getElementById('device-table').innerText.includes('does not answer')"
-            await shoot(page, url, folder / "status-lost.png", 1280, 760, ready=lost)
+            await shoot(page, url, folder / "status-lost.png", 1280, 940, ready=lost)
         with tempfile.TemporaryDirectory() as name:
             async with scene(Path(name), world(), node="node-7") as here:
                 await asyncio.sleep(10)

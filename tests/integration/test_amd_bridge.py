@@ -182,7 +182,8 @@ def test_the_zeros_of_what_a_gpu_does_not_tell_are_no_readings(amd: Catalogue) -
 def test_a_parts_zero_never_stands_for_the_whole(amd: Catalogue) -> None:
     """Of a card that is cut, parts but the first tell 0 of the host's memory, and the first may tell none."""
     labels = [
-        LABELS.format(mode="cpx").replace('partition_id="0"', f'partition_id="{n}"') + f',gpu_id="{n}",serial_number="S"'
+        LABELS.format(mode="cpx").replace('partition_id="0"', f'partition_id="{n}"')
+        + f',gpu_id="{n}",serial_number="S"'
         for n in range(3)
     ]
     text = f"gpu_used_vram{{{labels[0]}}} 1\n" + "".join(f"gpu_total_gtt{{{one}}} 0\n" for one in labels[1:])

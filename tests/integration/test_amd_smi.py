@@ -135,7 +135,7 @@ def test_facts_and_labels_come_from_the_library(place: Make, version: str) -> No
     assert device.firmware_version == "022.040.003.043.000001"
     labels = dict(device.raw_labels)
     assert labels["card_model"] == "102-G30211-00"
-    # As AMD's exporter prints them of an MI300X; where the board tells a number for a name, the chip's vendor stands in.
+    # As AMD's exporter prints them of an MI300X; where the board tells a number, the chip's vendor stands in.
     assert (labels["card_series"], labels["card_vendor"]) == ("AMD Instinct MI300X OAM", "AMD")
     assert dict(other.raw_labels)["card_vendor"] == "Advanced Micro Devices Inc. [AMD/ATI]"
     assert labels["deployment_mode"] == "baremetal"

@@ -172,6 +172,15 @@ def test_missing_columns_cost_their_series_alone(host: Host, smi: Smi) -> None:
     assert answer.value("habanalabs_power_mW", 1) == 97_000
 
 
+def test_the_oldest_release_need_not_know_more_facts_than_name_and_uuid(host: Host, smi: Smi) -> None:
+    smi.apply(devices=[fields(i) for i in range(CARDS)], refused=[*NEWER, "serial", "module_id", "driver_version"])
+    with rig(host, smi=smi, wanted=["habanalabs_power_mW"]) as gaudi:
+        devices = gaudi.discover()
+        answer = gaudi.sample()
+    assert [(d.uuid, d.pci_bus_id, d.model) for d in devices] == [(uuid(i), bdf(i), "HL-225") for i in range(CARDS)]
+    assert [answer.value("habanalabs_power_mW", i) for i in range(CARDS)] == [96_000 + 1000 * i for i in range(CARDS)]
+
+
 def test_an_exit_code_is_told_and_the_table_counts(host: Host, smi: Smi) -> None:
     with rig(host, smi=smi) as gaudi:
         gaudi.discover()

@@ -15,7 +15,7 @@ import pytest
 from exporter.config import Http
 from exporter.http.listen import listen
 from tests.secured import Site
-from tests.serving import Answer, Client, get, request, run, running
+from tests.serving import Answer, Client, get, request, run, running, served
 
 
 @pytest.fixture
@@ -172,8 +172,6 @@ def test_nobody_releases_the_devices_over_a_socket(place: Path) -> None:
         raise AssertionError("released")
 
     async def test() -> None:
-        from tests.serving import served
-
         async with running(served(release=release), listen_on=(f"unix:{place}",)):
             opened = Client(*await asyncio.open_unix_connection(str(place)))
             await opened.send(request("/-/release", "Host: localhost", method="POST"))

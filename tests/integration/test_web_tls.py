@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -246,8 +247,6 @@ def test_each_kind_of_client_authentication_lets_in_whom_it_says(
 
 
 def test_an_expired_certificate_of_a_client_is_none(site: Site) -> None:
-    from datetime import UTC, datetime, timedelta
-
     tls = {"client_auth_type": "RequireAndVerifyClientCert", "client_ca_file": "clients.pem"}
     now = datetime.now(UTC)
     expired = site.authority.issue(
@@ -299,16 +298,14 @@ def test_allowed_names_need_a_certificate(site: Site) -> None:
 
 
 def test_certificates_can_stand_in_the_file_itself(site: Site) -> None:
-    async def test() -> None:
-        site.put(
-            "web.yaml",
-            "tls_server_config:\n" + block("cert", chain(site.certificate)) + block("key", key(site.certificate)),
-        )
-        async with running(keeper=site.keeper()) as server:
-            assert (await get_tls(server.addresses[0], site.authority.client())).status == 200
-
     def block(name: str, text: str) -> str:
         return f"  {name}: |\n" + "".join(f"    {line}\n" for line in text.splitlines())
+
+    async def test() -> None:
+        texts = {"cert": chain(site.certificate), "key": key(site.certificate)}
+        site.put("web.yaml", "tls_server_config:\n" + "".join(block(name, text) for name, text in texts.items()))
+        async with running(keeper=site.keeper()) as server:
+            assert (await get_tls(server.addresses[0], site.authority.client())).status == 200
 
     run(test)
 
@@ -419,12 +416,14 @@ def test_a_client_that_has_sent_all_it_will_send_still_gets_its_answer(site: Sit
 def test_the_agent_stops_while_a_handshake_hangs(site: Site) -> None:
     async def test() -> None:
         site.configure()
-        async with running(http=Http(header_timeout=60), keeper=site.keeper()) as server:
-            async with client(server.addresses[0]) as one:
-                await one.send(b"\x16\x03\x01\x02\x00")
-                began = time.monotonic()
-                await server.close(5.0)
-                assert time.monotonic() - began < 2
-                assert await one.end() == b""
+        async with (
+            running(http=Http(header_timeout=60), keeper=site.keeper()) as server,
+            client(server.addresses[0]) as one,
+        ):
+            await one.send(b"\x16\x03\x01\x02\x00")
+            began = time.monotonic()
+            await server.close(5.0)
+            assert time.monotonic() - began < 2
+            assert await one.end() == b""
 
     run(test)

@@ -194,7 +194,7 @@ def test_two_hundred_wrong_passwords_do_not_slow_another_clients_scrape(tmp_path
                 return [await guess(first + 10 * step) for step in range(20)]
 
             attack = asyncio.gather(*(guess_on(first) for first in range(10)))
-            times = []
+            times: list[float] = []
             while not attack.done() and len(times) < 200:
                 began = time.monotonic()
                 await scraper.send(request("/metrics", GOOD))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from ssl import DER_cert_to_PEM_cert
 
 import pytest
 from cryptography import x509
@@ -50,8 +51,6 @@ def test_what_is_no_certificate_is_refused(body: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_certificate_or_refused(data: bytes) -> None:
-    from ssl import DER_cert_to_PEM_cert
-
     try:
         not_after(DER_cert_to_PEM_cert(data))
     except ValueError:

@@ -288,7 +288,6 @@ def test_a_password_does_not_stand_in_any_readable_form() -> None:
         (["Basic"], None),
         (["Basic YQ=="], None),
         (["Basic Y T p i"], None),
-        (["Basic YTpi="], None),
         (["Basic \udcff"], None),
         (["Digest YTpi"], None),
         ([], None),

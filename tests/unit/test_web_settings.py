@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -113,37 +114,122 @@ PAIR = "cert_file: server.pem, key_file: server.key"
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("tls: {}", "web.yaml:1: tls: unknown key (its value: a mapping), expected one of tls_server_config, http_server_config"),
-        ("tls_server_config: {certfile: a}", "web.yaml:1: tls_server_config.certfile: unknown key (its value: (hidden)), expected cert_file (one of"),
+        (
+            "tls: {}",
+            "web.yaml:1: tls: unknown key (its value: a mapping), expected one of tls_server_config, http_server_config",
+        ),
+        (
+            "tls_server_config: {certfile: a}",
+            "web.yaml:1: tls_server_config.certfile: unknown key (its value: (hidden)), expected cert_file",
+        ),
         ("tls_server_config: {min_version: TLS13}", "web.yaml:1: tls_server_config.cert_file: the key is missing"),
-        ("tls_server_config: {cert_file: server.pem}", "tls_server_config.key_file: the key is missing, expected it or key"),
-        (f"tls_server_config: {{{PAIR}, client_auth_type: RequireAndVerifyClientCert}}", "tls_server_config.client_ca_file: the key is missing"),
-        (f"tls_server_config: {{{PAIR}, client_ca_file: clients.pem}}", "tls_server_config.client_ca_file: has no effect with client_auth_type NoClientCert"),
-        (f"tls_server_config: {{{PAIR}, client_auth_type: RequestClientCert, client_ca_file: clients.pem}}", "client_ca_file: has no effect with client_auth_type RequestClientCert"),
-        (f"tls_server_config: {{{PAIR}, client_allowed_sans: [a]}}", "client_allowed_sans: proves nothing with client_auth_type NoClientCert"),
-        (f"tls_server_config: {{{PAIR}, client_allowed_sans: []}}", "client_allowed_sans: got a list, expected a list (at least 1"),
-        (f"tls_server_config: {{{PAIR}, client_auth_type: RequireAnyClientCert}}", 'client_auth_type: got "RequireAnyClientCert", expected one of NoClientCert, RequestClientCert, VerifyClientCertIfGiven, RequireAndVerifyClientCert (RequireAnyClientCert proves nothing'),
-        (f"tls_server_config: {{{PAIR}, min_version: TLS10}}", 'min_version: got "TLS10", expected TLS12 or TLS13 (older ones are broken)'),
-        (f"tls_server_config: {{{PAIR}, min_version: TLS13, max_version: TLS12}}", 'min_version: got "TLS13", expected at most max_version, which is TLS12'),
-        (f"tls_server_config: {{{PAIR}, cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA]}}", 'cipher_suites[0]: got "TLS_RSA_WITH_AES_128_CBC_SHA", expected one of TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,'),
-        (f"tls_server_config: {{{PAIR}, cipher_suites: [TLS_AES_128_GCM_SHA256], max_version: TLS12}}", "cipher_suites: has only suites of TLS 1.3"),
-        (f"tls_server_config: {{{PAIR}, curve_preferences: [X448]}}", 'curve_preferences[0]: got "X448", expected one of X25519, CurveP256, CurveP384, CurveP521'),
-        (f"tls_server_config: {{{PAIR}, prefer_server_cipher_suites: maybe}}", 'prefer_server_cipher_suites: got "maybe", expected true or false'),
-        ("tls_server_config: {cert_file: none.pem, key_file: server.key}", "web.yaml:1: tls_server_config.cert_file: none.pem: there is no such file"),
-        ("tls_server_config: {cert_file: ., key_file: server.key}", "tls_server_config.cert_file: .: this is a directory"),
-        ("tls_server_config: {cert_file: empty, key_file: server.key}", "tls_server_config.cert_file: empty: no PEM is in it"),
-        ("tls_server_config: {cert_file: server.key, key_file: server.key}", "tls_server_config.cert_file: no certificate in it can be read"),
-        ("tls_server_config: {cert_file: server.pem, key_file: server.pem}", "tls_server_config.key_file: OpenSSL does not take it"),
-        ("tls_server_config: {cert_file: server.pem, key_file: other.key}", "tls_server_config.key_file: the key does not belong to the certificate"),
-        ("tls_server_config: {cert_file: server.pem, key_file: encrypted.key}", "tls_server_config.key_file: the key is encrypted, expected a key without a passphrase"),
-        (f"tls_server_config: {{{PAIR}, client_auth_type: VerifyClientCertIfGiven, client_ca_file: server.key}}", "tls_server_config.client_ca_file: no certificate in it can be read"),
+        (
+            "tls_server_config: {cert_file: server.pem}",
+            "tls_server_config.key_file: the key is missing, expected it or key",
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, client_auth_type: RequireAndVerifyClientCert}}",
+            "tls_server_config.client_ca_file: the key is missing",
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, client_ca_file: clients.pem}}",
+            "tls_server_config.client_ca_file: has no effect with client_auth_type NoClientCert",
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, client_auth_type: RequestClientCert, client_ca_file: clients.pem}}",
+            "client_ca_file: has no effect with client_auth_type RequestClientCert",
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, client_allowed_sans: [a]}}",
+            "client_allowed_sans: proves nothing with client_auth_type NoClientCert",
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, client_allowed_sans: []}}",
+            "client_allowed_sans: got a list, expected a list (at least 1",
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, client_auth_type: RequireAnyClientCert}}",
+            'client_auth_type: got "RequireAnyClientCert", expected one of NoClientCert, RequestClientCert, Veri',
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, client_auth_type: RequireAnyClientCert}}",
+            "(RequireAnyClientCert proves nothing: everyone can make a certificate)",
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, min_version: TLS10}}",
+            'min_version: got "TLS10", expected TLS12 or TLS13 (older ones are broken)',
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, min_version: TLS13, max_version: TLS12}}",
+            'min_version: got "TLS13", expected at most max_version, which is TLS12',
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA]}}",
+            'cipher_suites[0]: got "TLS_RSA_WITH_AES_128_CBC_SHA", expected one of TLS_ECDHE_ECDSA_WITH_AES_128_',
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, cipher_suites: [TLS_AES_128_GCM_SHA256], max_version: TLS12}}",
+            "cipher_suites: has only suites of TLS 1.3",
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, curve_preferences: [X448]}}",
+            'curve_preferences[0]: got "X448", expected one of X25519, CurveP256, CurveP384, CurveP521',
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, prefer_server_cipher_suites: maybe}}",
+            'prefer_server_cipher_suites: got "maybe", expected true or false',
+        ),
+        (
+            "tls_server_config: {cert_file: none.pem, key_file: server.key}",
+            "web.yaml:1: tls_server_config.cert_file: none.pem: there is no such file",
+        ),
+        (
+            "tls_server_config: {cert_file: ., key_file: server.key}",
+            ": this is a directory, expected a text file that can be read",
+        ),
+        (
+            "tls_server_config: {cert_file: empty, key_file: server.key}",
+            "tls_server_config.cert_file: empty: no PEM is in it",
+        ),
+        (
+            "tls_server_config: {cert_file: server.key, key_file: server.key}",
+            "tls_server_config.cert_file: no certificate in it can be read",
+        ),
+        (
+            "tls_server_config: {cert_file: server.pem, key_file: server.pem}",
+            "tls_server_config.key_file: OpenSSL does not take it",
+        ),
+        (
+            "tls_server_config: {cert_file: server.pem, key_file: other.key}",
+            "tls_server_config.key_file: the key does not belong to the certificate",
+        ),
+        (
+            "tls_server_config: {cert_file: server.pem, key_file: encrypted.key}",
+            "tls_server_config.key_file: the key is encrypted, expected a key without a passphrase",
+        ),
+        (
+            f"tls_server_config: {{{PAIR}, client_auth_type: VerifyClientCertIfGiven, client_ca_file: server.key}}",
+            "tls_server_config.client_ca_file: no certificate in it can be read",
+        ),
         (f"tls_server_config: {{{PAIR}, cert: x}}", "tls_server_config.cert: got (hidden), expected PEM"),
         ("http_server_config: {http2: 1}", "http_server_config.http2: got 1, expected true or false"),
-        ("http_server_config: {headers: {X-Powered-By: us}}", 'http_server_config.headers.X-Powered-By: unknown key (its value: "us"), expected one of Content-Security-Policy,'),
-        ("http_server_config: {headers: {X-Frame-Options: DENY}}", 'http_server_config.headers.X-Frame-Options: got "DENY", expected deny (one of deny, sameorigin)'),
+        (
+            "http_server_config: {headers: {X-Powered-By: us}}",
+            "http_server_config.headers.X-Powered-By: unknown key (its value: (hidden)), expected one of Con",
+        ),
+        (
+            "http_server_config: {headers: {X-Frame-Options: DENY}}",
+            "http_server_config.headers.X-Frame-Options: got (hidden), expected deny (one of deny, sameorigin)",
+        ),
         ("http_server_config: {headers: {X-Content-Type-Options: sniff}}", "X-Content-Type-Options"),
-        ('http_server_config: {headers: {X-XSS-Protection: "a\\r\\nSet-Cookie: b"}}', "http_server_config.headers.X-XSS-Protection"),
-        ("basic_auth_users: {alice: hunter2-planted}", f"web.yaml:1: basic_auth_users.alice: got (hidden), expected a hash by bcrypt with a cost from 4 to {MAX_COST}"),
+        (
+            'http_server_config: {headers: {X-XSS-Protection: "a\\r\\nSet-Cookie: b"}}',
+            "http_server_config.headers.X-XSS-Protection",
+        ),
+        (
+            "basic_auth_users: {alice: hunter2-planted}",
+            f"basic_auth_users.alice: got (hidden), expected a hash by bcrypt with a cost from 4 to {MAX_COST}",
+        ),
         ("basic_auth_users: {alice: 12345}", "basic_auth_users.alice: got (hidden), expected a hash by bcrypt"),
         (f"basic_auth_users: {{alice: {HASH.replace('$10$', '$15$')}}}", "basic_auth_users.alice: got (hidden)"),
         (f"basic_auth_users: {{alice: {HASH.replace('$10$', '$03$')}}}", "basic_auth_users.alice: got (hidden)"),
@@ -154,9 +240,12 @@ PAIR = "cert_file: server.pem, key_file: server.key"
         (f"basic_auth_users:\nalice: {HASH}", "web.yaml:2: alice: unknown key (its value: (hidden))"),
         ("rate_limit: {interval: 1s}", "rate_limit.burst: got 0, expected at least 1"),
         ("rate_limit: {interval: 5, burst: 1}", "rate_limit.interval: got 5, expected a duration"),
-        ("rate_limit: {interval: fast, burst: 1}", 'rate_limit.interval: got "fast", expected a duration of at most 1h, such as'),
+        (
+            "rate_limit: {interval: fast, burst: 1}",
+            'rate_limit.interval: got "fast", expected a duration of at most 1h, such as',
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_error_names_file_line_key_value_and_expectation(tmp_path: Path, text: str, told: str) -> None:
     site = Site(tmp_path)
     other = site.authority.issue("localhost")
@@ -177,8 +266,6 @@ def encrypted(certificate: trustme.LeafCert) -> str:
 
 
 def test_several_curves_are_refused_where_python_takes_one(tmp_path: Path) -> None:
-    import ssl
-
     Site(tmp_path)
     text = f"tls_server_config: {{{PAIR}, curve_preferences: [X25519, CurveP256]}}"
     if hasattr(ssl.SSLContext, "set_groups"):

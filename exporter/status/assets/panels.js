@@ -18,10 +18,10 @@ export function showSummary({ devices }) {
   const busy = lines.filter((line) => line.allocated === true).length;
   const holders = lines.filter((line) => line.allocated !== undefined).length;
   const counted = ["healthy", "degraded", "failed", "unknown"].filter((state) => states.has(state));
-  const health = counted.map((state) => `${states.get(state)} ${state}`).join(", ") || "none";
+  const health = counted.map((state) => `${states.get(state)} ${state}`).join(", ");
   const items = [
     ["Devices", whole(devices.length) + (parts ? ` and ${plural(parts, "part")}` : "")],
-    ["Health", health],
+    ...(devices.length ? [["Health", health]] : []),
     ...(has("power_watts") ? [["Power", watts(sum("power_watts"))]] : []),
     ...(has("memory_used_bytes") ? [["Memory in use", ((b) => `${b.number} ${b.unit}`)(bytes(sum("memory_used_bytes")))]] : []),
     ...(holders ? [["Held by workloads", `${busy} of ${holders}`]] : []),
@@ -33,7 +33,7 @@ export function showSummary({ devices }) {
       setText(item.lastChild, value);
     },
   );
-  setText(announce, `${plural(devices.length, "device")}: ${health}`);
+  setText(announce, devices.length ? `${plural(devices.length, "device")}: ${health}` : "No device");
 }
 
 /** What is wrong with the node as a whole, at the top. */
@@ -43,7 +43,7 @@ export function showNotices({ counts }, status) {
   for (const { vendor, present, reporting = 0, expected = 0 } of counts) {
     const missing = Math.max(expected, present ?? 0) - reporting;
     if (missing > 0) {
-      const onBus = present === undefined ? "" : `, ${present} on the bus`;
+      const onBus = present === undefined || status.simulated ? "" : `, ${present} on the bus`;
       notices.push(["degraded", `${vendor}: ${plural(missing, "device")} of ${Math.max(expected, present ?? 0)} not reporting (${expected} expected${onBus}).`]);
     }
   }
