@@ -29,7 +29,7 @@ PATIENCE: Final = 20.0
 """Seconds after which a test that waits gives up: far more than anything here takes."""
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0"
 TEXT: Final = "text/plain; version=0.0.4"
-_ADDRESS: Final = re.compile(r"http://(\S+)/metrics\b")
+_ADDRESS: Final = re.compile(r"https?://(\S+)/metrics\b")
 
 
 class Answer(NamedTuple):

@@ -116,7 +116,7 @@ PAIR = "cert_file: server.pem, key_file: server.key"
     [
         (
             "tls: {}",
-            "web.yaml:1: tls: unknown key (its value: a mapping), expected one of tls_server_config, http_server_config",
+            "web.yaml:1: tls: unknown key (its value: a mapping), expected one of tls_server_config, http_server_con",
         ),
         (
             "tls_server_config: {certfile: a}",
