@@ -28,10 +28,12 @@ AGENTS: Final = Group(
         Alert(
             name="AccelCollectorDown", severity="warning", action="fix_agent", wait="5m", subject="agent",
             expr=f"({_DOWN} and {_ON} ({_BROKEN} or {_WAS_UP})) unless {_ON} {_RELEASED}",
-            when="A collector gives no fresh samples: its state says why, or it did within six hours. A vendor that was "
+            when="A collector gives no fresh samples: its state says why, or it did within six hours. A vendor that "
+            "was "
             "never there does not count, nor does a release on request.",
             summary=f"The collector {{{{ $labels.collector }}}} of {AGENT} is down",
-            description="It gives no fresh samples: its devices are not watched. accel_exporter_collector_state says why.",
+            description="It gives no fresh samples: its devices are not watched. accel_exporter_collector_state says "
+            "why.",
         ),
         Alert(
             name="AccelCollectorSlow", severity="warning", action="fix_agent", wait="10m", subject="agent",

@@ -16,8 +16,10 @@ def _limit(kind: str) -> str:
     return q.most(SENSOR, f'accel_temperature_limit_celsius{{limit="{kind}"}}')
 
 
-LIMIT: Final = f"({_limit('slowdown')} or {q.on(SENSOR)} {_limit('max_operating')} or {q.on(SENSOR)} {_limit('shutdown')})"
-"""Of each sensor the device's own limit: where it slows down, else what it may have at work, else where it switches off."""
+LIMIT: Final = (
+    f"({_limit('slowdown')} or {q.on(SENSOR)} {_limit('max_operating')} or {q.on(SENSOR)} {_limit('shutdown')})"
+)
+"""Of each sensor the device's own limit: where it slows down, else the most at work, else where it switches off."""
 TEMPERATURE: Final = q.most(SENSOR, "accel_temperature_celsius")
 DISTANCE: Final = f"({LIMIT} - {q.on(SENSOR)} {TEMPERATURE})"
 
@@ -51,15 +53,14 @@ def fallen(metric: str, labels: tuple[str, ...]) -> str:
     before = q.most(own, f"max_over_time({metric}[1d])")
     group = ("cluster", "node", "vendor", *labels)
     best = f"({q.most(group, metric)} and {q.on(group)} count {q.by(group)} ({now}) >= {PEERS})"
-    return (
-        f"(({before} - {q.on(own)} {now} > 0) or {q.on(own)} "
-        f"(-({now} - {q.on(group)} group_left () {best}) > 0))"
-    )
+    return f"(({before} - {q.on(own)} {now} > 0) or {q.on(own)} (-({now} - {q.on(group)} group_left () {best}) > 0))"
 
 
 def memory_fullness() -> str:
     """Of parts where use and size are told of them, else of devices."""
-    return f"({q.memory_fullness(q.EVERYTHING, q.PART)} or {q.on(q.DEVICE)} {q.memory_fullness(q.EVERYTHING, q.DEVICE)})"
+    return (
+        f"({q.memory_fullness(q.EVERYTHING, q.PART)} or {q.on(q.DEVICE)} {q.memory_fullness(q.EVERYTHING, q.DEVICE)})"
+    )
 
 
 def held_for(window: str) -> str:

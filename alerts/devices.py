@@ -42,7 +42,8 @@ PRESENCE: Final = Group(
             expr=f"{c.FAILED} unless {q.on(q.DEVICE)} ({c.SAMPLE_AGE} > 60)",
             when="A device answers, and its health is failed by the vendor's rules or by a fatal fault.",
             summary=f"{DEVICE} has failed",
-            description="It still answers, but its vendor's health rules or a fatal fault of late say that it cannot be "
+            description="It still answers, but its vendor's health rules or a fatal fault of late say that it cannot "
+            "be "
             "trusted.",
         ),
         Alert(
@@ -52,7 +53,8 @@ PRESENCE: Final = Group(
             when="Fewer devices report than are expected, or than did within six hours.",
             summary="{{ $value }} {{ $labels.vendor }} devices are missing on "
             "{{ or $labels.node $labels.instance }}",
-            description="Fewer devices of {{ $labels.vendor }} report on {{ or $labels.node $labels.instance }} than are "
+            description="Fewer devices of {{ $labels.vendor }} report on {{ or $labels.node $labels.instance }} than "
+            "are "
             "expected there or did so within six hours: {{ $value }} fewer. Which workloads that hits shows "
             "accel_allocation_info of this node.",
         ),
@@ -96,9 +98,11 @@ MEMORY: Final = Group(
             name="AccelMemoryUncorrectableErrors", severity="critical", action="reset_device", wait="1m",
             expr=f"{_UNCORRECTABLE} > 0 unless {q.on(q.DEVICE)} "
             f"({_REPAIRED} > 0 unless {q.on(q.DEVICE)} {_PENDING} == 1)",
-            when="New uncorrectable memory errors within an hour that no repair, finished without a reset, has answered.",
+            when="New uncorrectable memory errors within an hour that no repair, finished without a reset, has "
+            "answered.",
             summary=f"Uncorrectable memory errors on {DEVICE}",
-            description="About {{ $value | humanize }} new ones in the last hour, not repaired. Results of what ran there "
+            description="About {{ $value | humanize }} new ones in the last hour, not repaired. Results of what ran "
+            "there "
             "may be wrong.",
         ),
         Alert(
@@ -148,10 +152,12 @@ HEAT: Final = Group(
             expr=f"({q.most(c.SENSOR, f'accel_temperature_celsius{{{_SENSORS}}}')} > {HOT} or "
             f"{q.most(c.SENSOR, f'accel_temperature_celsius{{{_MEMORY}}}')} > {HOT_MEMORY}) "
             f"unless {q.on(c.SENSOR)} {c.LIMIT}",
-            when=f"A sensor of the chip is above {HOT} °C, or one of the memory above {HOT_MEMORY} °C, where the device "
+            when=f"A sensor of the chip is above {HOT} °C, or one of the memory above {HOT_MEMORY} °C, where the "
+            f"device "
             "tells no limit of it.",
             summary=f"{DEVICE} is hot",
-            description="The sensor {{ $labels.sensor }} is at {{ $value | humanize }} °C; the device tells no limit of "
+            description="The sensor {{ $labels.sensor }} is at {{ $value | humanize }} °C; the device tells no limit "
+            "of "
             "its own.",
         ),
         Alert(
@@ -182,7 +188,8 @@ HEAT: Final = Group(
             + q.most(q.PART, 'accel_power_limit_watts{limit="enforced"}') + " > 0.98",
             when="For half an hour the draw has been within 2 % of the enforced limit.",
             summary=f"{DEVICE} works at its power limit",
-            description="It draws {{ $value | humanizePercentage }} of the enforced limit: with a higher one it would be "
+            description="It draws {{ $value | humanizePercentage }} of the enforced limit: with a higher one it "
+            "would be "
             "faster.",
         ),
     ],
@@ -197,7 +204,8 @@ LINKS: Final = Group(
             when="A device has fewer device-to-device links up than within a day before, or than its peers on the node "
             f"(of at least {c.PEERS}).",
             summary=f"{{{{ $labels.fabric }}}} links of {DEVICE} are down",
-            description="{{ $value }} fewer {{ $labels.fabric }} links are up than before, or than on the other devices "
+            description="{{ $value }} fewer {{ $labels.fabric }} links are up than before, or than on the other "
+            "devices "
             "of the node. Jobs over several devices become slow or hang.",
         ),
         Alert(

@@ -13,7 +13,9 @@ Severity = Literal["critical", "warning", "info"]
 RUNBOOKS: Final = "docs/runbooks"
 """Folder of the runbooks, from the repository's root."""
 PART: Final = "{{ with $labels.partition }} part {{ . }}{{ end }}"
-DEVICE: Final = "{{ $labels.vendor }} device {{ $labels.device }}" + PART + "{{ with $labels.node }} on {{ . }}{{ end }}"
+DEVICE: Final = (
+    "{{ $labels.vendor }} device {{ $labels.device }}" + PART + "{{ with $labels.node }} on {{ . }}{{ end }}"
+)
 """How a text names the device of an alert."""
 UUID: Final = "Its uuid is {{ $labels.uuid }}."
 WORKLOADS: Final = (

@@ -1,4 +1,4 @@
-"""The seven names that consoles on OpenShift ask for, in the units that their names say. Nobody needs them elsewhere."""
+"""The seven names that consoles on OpenShift ask for, in the units that their names say. Not needed elsewhere."""
 
 from __future__ import annotations
 

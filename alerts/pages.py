@@ -29,12 +29,13 @@ Three Prometheus rule files on the common schema, so that each rule serves every
 |---|---|
 | [alerts/alerts.yaml](../alerts/alerts.yaml) | alerts |
 | [alerts/recording.yaml](../alerts/recording.yaml) | sums and averages by device, node, class and tenant |
-| [alerts/openshift-accelerator.yaml](../alerts/openshift-accelerator.yaml) | names that OpenShift's consoles ask for; only where they are wanted |
+| [alerts/openshift-accelerator.yaml](../alerts/openshift-accelerator.yaml) | names that OpenShift asks for |
 
 The first two do not need each other. Name them under `rule_files` of Prometheus' configuration.
 
 **Texts.** Summary and description name the device, its node, and the workloads on it. The workloads are asked of
-Prometheus when the alert fires, so that shared devices and `attribution.mode: join` are covered. `runbook_url` is a path
+Prometheus when the alert fires,
+so that shared devices and `attribution.mode: join` are covered. `runbook_url` is a path
 in this repository; `python -m alerts --runbook-base https://example.com/runbooks/` puts a place of yours before it.
 
 **Severities.** *critical*: wakes somebody, for work is being lost or results may be wrong. *warning*: somebody looks
@@ -44,15 +45,15 @@ within the day. *info*: nobody is woken; for owners of workloads and for plannin
 `reboot_node`, `replace`, `recover_fabric` as in `accel_recovery_action`; `investigate`, `fix_agent`, `tell_owner`
 (of the workload), `none`. Of faults it is the one that the vendor's fault table gives to the code.
 
-**Events.** Faults are found by the time of their last event, not by a rate: a rate misses the first event of a code, and
-a gauge hides that one came again. Counters are read by their increase, which survives resets; states by their level.
+**Events.** Faults are found by the time of their last event, not by a rate: a rate misses the first event of a code,
+and a gauge hides that one came again. Counters are read by their increase, which survives resets; states by level.
 
 **Silent rules.** A vendor that does not tell a quantity has no series of it, and a rule on it can never fire there. The
 last column names the collectors for which that is so, by their catalogues: no news from them is no good news.
 
 **Which says it first.** One cause can fire several: a lost device is missing and often had a fatal fault. Let
-Alertmanager hold back, by `inhibit_rules` with `equal: [cluster, node]`, AccelDeviceMissing while AccelDeviceLost fires,
-and warnings of a device while a critical alert of the same `uuid` does.
+Alertmanager hold back, by `inhibit_rules` with `equal: [cluster, node]`, AccelDeviceMissing while AccelDeviceLost
+fires, and warnings of a device while a critical alert of the same `uuid` does.
 """
 OPENSHIFT: Final = """\
 Consoles on OpenShift ask for seven names that vendors' operators record there too, with whatever unit the vendor's
@@ -109,5 +110,7 @@ def _alerts(group: Group, among: Mapping[str, Told]) -> str:
 
 
 def _records(group: Group) -> str:
-    rows = [(code(rule.name), prose(rule.meaning).replace("\\`", "`")) for rule in group.rules if isinstance(rule, Record)]
+    rows = [
+        (code(rule.name), prose(rule.meaning).replace("\\`", "`")) for rule in group.rules if isinstance(rule, Record)
+    ]
     return table(("series", "meaning"), rows)

@@ -44,7 +44,8 @@ SHARES: Final = Group(
     rules=[
         Record(
             name=PART_SHARE, expr=q.device_share(ALL),
-            meaning="Which share of its device each thing is that a workload can hold: 1 for a whole one, for a part its "
+            meaning="Which share of its device each thing is that a workload can hold: 1 for a whole one, for a part "
+            "its "
             "compute units over those of all parts, or one of so many where no units are told.",
         ),
         Record(name=PART_IDLE, expr=q.idle(ALL), meaning=f"1 while its utilization is below {q.IDLE:.0%}, else 0."),

@@ -38,7 +38,8 @@ USAGE: Final = Group(
             expr=f"{_UTILIZATION} > {BUSY} and {q.on(q.PART)} {_COMPUTE} < {WORKING}",
             when=f"Over half an hour the utilization is above {BUSY:.0%} and compute-active below {WORKING:.0%}.",
             summary=f"{DEVICE} is busy but does little work",
-            description="Its utilization over the last half hour was {{ $value | humanizePercentage }}, and yet fewer than "
+            description="Its utilization over the last half hour was {{ $value | humanizePercentage }}, and yet "
+            "fewer than "
             "a fifth of its compute units worked: small kernels, waiting for data, or for other devices.",
             differ=("accel_utilization_ratio", "accel_compute_active_ratio"),
         ),

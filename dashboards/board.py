@@ -63,7 +63,10 @@ JOB_NAME: Final = Variable(
     "The workload's job. A choice leaves out what is free.",
 )  # fmt: skip
 ONE: Final = Variable(
-    "device", "Device", f"label_values(accel_info{{{PLACE}}}, device)", "The index that people type, per node and vendor."
+    "device",
+    "Device",
+    f"label_values(accel_info{{{PLACE}}}, device)",
+    "The index that people type, per node and vendor.",
 )
 RAW: Final = Variable(
     "raw", "Raw series", 'label_values(accel_metric_source_info{cluster=~"$cluster",vendor=~"$vendor"}, source)',
@@ -163,7 +166,7 @@ def _closed(row: Row) -> builders.Row:
 
 
 def _tidy(made: dict[str, Any]) -> None:
-    """Number the panels, which Grafana would do anew at each import, and leave out what variables of a kind have not."""
+    """Number the panels, which Grafana would do anew at each import, and leave out keys that mean nothing."""
     every = [inner for panel in made["panels"] for inner in (panel, *panel.get("panels", []))]
     for number, panel in enumerate(every, 1):
         panel["id"] = number

@@ -74,7 +74,7 @@ def built_in() -> dict[str, Told]:
 
 
 def can_answer(expression: Any, of: Told) -> bool:
-    """Whether a parsed expression can have a result for the devices of a collector, as far as metrics and labels say."""
+    """Whether a parsed expression can have a result for a collector's devices, as far as metrics and labels say."""
     match expression:
         case promql.VectorSelector():
             return _selects(expression, of)

@@ -47,7 +47,7 @@ def write(root: Path, files: Mapping[str, str], folder: str = "") -> list[str]:
 
 
 def report(root: Path, files: Mapping[str, str], folder: str = "", *, check: bool) -> int:
-    """Write, or compare with ``check``, and say which files were meant. Returns 1 if a comparison finds a difference."""
+    """Write, or with ``check`` compare, and say which files were meant. Returns 1 if they differ in a comparison."""
     found = differences(root, files, folder) if check else write(root, files, folder)
     for path in found:
         print(f"{path}: {'not up to date: run `make dashboards`' if check else 'written'}")

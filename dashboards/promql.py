@@ -84,11 +84,12 @@ def average(labels: tuple[str, ...], expression: str) -> str:
 
 
 def per_device(scope: Scope, metric: str) -> str:
-    """A ratio of whole devices: the device's own, else its parts' weighted by compute units, else their plain average."""
+    """A ratio of whole devices: its own, else that of its parts by their compute units, else their plain average."""
     whole, parts = scope.of(metric, 'partition=""'), scope.of(metric, 'partition!=""')
     units = most(PART, scope.of("accel_compute_units", 'partition!=""'))
-    weighted = f"{total(DEVICE, f'{parts} * {on(PART)} group_left () {units}')} / {total(DEVICE, f'{units} and {on(PART)} {parts}')}"
-    text = f"({most(DEVICE, whole)} or {weighted} or {average(DEVICE, parts)})"
+    worked = total(DEVICE, f"{parts} * {on(PART)} group_left () {units}")
+    could = total(DEVICE, f"{units} and {on(PART)} {parts}")
+    text = f"({most(DEVICE, whole)} or {worked} / {could} or {average(DEVICE, parts)})"
     return scope.only(text, DEVICE)
 
 
@@ -182,7 +183,7 @@ def bytes_rate(scope: Scope, stem: str, labels: tuple[str, ...], more: str = "")
 
 
 def memory_fullness(scope: Scope, labels: tuple[str, ...]) -> str:
-    """Device memory in use as a share of what workloads can have: reserved memory counts neither way where it is told."""
+    """Device memory in use as a share of what workloads can have: what is reserved counts neither way, where told."""
     used = scope.get("accel_memory_used_bytes", 'memory="device"')
     free = scope.get("accel_memory_free_bytes", 'memory="device"')
     size = scope.get("accel_memory_total_bytes", 'memory="device"')

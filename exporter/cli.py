@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
+    _fill_standard_descriptors()
     arguments = sys.argv[1:] if argv is None else list(argv)
     parser = _parser()
     # `serve` is what a container's bare entry point means.
@@ -49,6 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+
+
+def _fill_standard_descriptors() -> None:
+    """Who closed 0, 1 or 2 would have sockets take their places, and an error message go to a client."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def _run(args: argparse.Namespace, source: Source, program: Program) -> int:

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,7 @@ log = logging.getLogger(__name__)
 
 NOT_RELOADED: Final = ("listen", "web_config_file", "http", "log")
 """Parts of the configuration that only a restart changes."""
+THREADS: Final = 32
 LAST_RESORT: Final = 8.0
 """Seconds for the end, beside those that collectors and receivers of OTLP may take."""
 
@@ -42,19 +42,30 @@ def run(source: Source, program: Program) -> int:
         # The web configuration file has changed since the configuration was read.
         print(f"accel-exporter: {error}", file=sys.stderr)
         return 2
-    return asyncio.run(service.run())
+    code: int | None = None
+    try:
+        with asyncio.Runner() as runner:
+            # The default is a handful on a small machine, and each dead file system keeps some.
+            runner.get_loop().set_default_executor(ThreadPoolExecutor(THREADS))
+            code = runner.run(service.run())
+    except RuntimeError as error:
+        # The loop closes its threads with one more, for which there may be no room.
+        if code is None:
+            raise
+        log.warning("the loop could not be closed in order: %s", error)
+    return code
 
 
 def _end_in_time(config: Config) -> None:
     """End the process for certain: a thread that waits for a dead file system is waited for at the end of the loop."""
     limit = config.collection.stop_grace + config.otlp.stop_timeout + LAST_RESORT
 
-    def end() -> None:
-        time.sleep(limit)
+    def end(*_: object) -> None:
         log.error("the end takes longer than %g s: what still waits is left behind", limit)
         os._exit(0)
 
-    threading.Thread(target=end, name="last resort", daemon=True).start()
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit)
 
 
 class _Service:

@@ -46,7 +46,7 @@ def known() -> dict[str, tuple[str, frozenset[str]]]:
 KNOWN: Final = known()
 
 
-def unknown_names(expression: Any, more: Mapping[str, frozenset[str]] = {}) -> list[str]:  # noqa: B006 - read only
+def unknown_names(expression: Any, more: Mapping[str, frozenset[str]] = {}) -> list[str]:
     """Metrics that do not exist, and labels in matchers that the metric has not. ``more``: recorded series."""
     found = []
     for selector in selectors(expression):
@@ -88,7 +88,12 @@ def _group_labels(node: promql.BinaryExpr) -> list[str]:
 
 def nodes(expression: Any) -> list[Any]:
     found: list[Any] = []
-    promql.walk(expression, lambda node: found.append(node) is None)
+
+    def visit(node: Any) -> bool:
+        found.append(node)
+        return True
+
+    promql.walk(expression, visit)
     return found
 
 

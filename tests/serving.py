@@ -13,9 +13,9 @@ from exporter.http import Served, Server, serve
 from exporter.http.resources import Answerer, Query, Resource
 from exporter.negotiation import Format
 from exporter.selfmetrics import SelfMetrics
-from exporter.web.keeper import Keeper
 from exporter.status.model import Status
 from exporter.status.page import HEADERS, page
+from exporter.web.keeper import Keeper
 from tests.handmade import PUBLICATION
 
 T = TypeVar("T")

@@ -1,6 +1,7 @@
 """Simulated nodes of every vendor that there is, whose failing devices fail within seconds instead of minutes.
 
-The agents have troubles of their own: a kubelet that hands out unknown ids, one that is away, and a receiver of OTLP that
+The agents have troubles of their own: a kubelet that hands out unknown ids, one that is away,
+and a receiver of OTLP that
 is away.
 
 with fleet(tmp_path) as agents:
@@ -76,14 +77,16 @@ def _configuration(node: str, vendors: Sequence[str], kubelet: Path) -> dict[str
         "simulate": {"devices": dict.fromkeys(vendors, DEVICES), "parts": dict.fromkeys(vendors, 1)},
         "device_classes": [{"device_class": "large", "memory_min_gib": 64}, {"device_class": "small"}],
         "attribution": {"static": [dict(owner) for owner in OWNERS], "kubernetes": kubernetes},
-        "otlp": {"endpoint": NOWHERE, "interval": 1},
+        "otlp": {"endpoint": NOWHERE, "interval": 1, "give_up_after": 1},
     }
 
 
 @contextlib.contextmanager
 def fleet(folder: Path) -> Iterator[list[Agent]]:
     """The agents of all nodes, ended by their pids."""
-    strangers = [Pod("ns", f"p{n}", [Container("c", [Devices(name, ["no-such-id"])])]) for n, name in enumerate(RESOURCES)]
+    strangers = [
+        Pod("ns", f"p{n}", [Container("c", [Devices(name, ["no-such-id"])])]) for n, name in enumerate(RESOURCES)
+    ]
     with contextlib.ExitStack() as stack:
         kubelet = stack.enter_context(Kubelet(folder / f"{NODES[0]}.sock"))
         kubelet.script = pods(strangers)

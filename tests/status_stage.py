@@ -23,8 +23,9 @@ from exporter.negotiation import Format
 from exporter.program import Program
 from exporter.registry import Found
 from exporter.selfmetrics import SelfMetrics
-from exporter.status import Monitor, routes
 from exporter.spec import CollectorSpec
+from exporter.status import Monitor, routes
+from exporter.status.model import OtlpEndpoint
 from exporter.view import ViewOptions
 from tests.acme import FOLDER, catalogue
 
@@ -86,6 +87,7 @@ async def scene(
     changes: Mapping[str, Any] = {},
     port: int = 0,
     settle: bool = True,
+    otlp: Callable[[], Sequence[OtlpEndpoint]] = tuple,
 ) -> AsyncIterator[Scene]:
     """``changes``: of the configuration. The agent has read its devices once when this begins, if ``settle``."""
     for name in ("sys", "dev", "proc"):
@@ -114,7 +116,7 @@ async def scene(
         simulated=False,
     )
     agent = Agent(config, program.members, metrics)
-    monitor = Monitor(agent, lambda: program)
+    monitor = Monitor(agent, lambda: program, otlp)
     served = Served(
         publication=lambda: agent.publication,
         exposition=Exposition(lambda format_: metrics.text(openmetrics=format_ is Format.OPENMETRICS)),

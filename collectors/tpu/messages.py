@@ -95,8 +95,10 @@ def _entry(data: bytes) -> Entry:
             continue
         if number == 1:
             attributes |= _attribute(inner)
-        elif number in (3, 4):
-            value = _number(inner)
+        elif number == 3:
+            value = _gauge(inner)
+        elif number == 4:
+            value = _counter(inner)
         elif number == 5:
             distribution = _distribution(inner)
     return Entry(attributes=attributes, value=value, distribution=distribution)
@@ -132,8 +134,8 @@ def _plain(number: int, value: Value, otherwise: Attribute) -> Attribute:
     return otherwise
 
 
-def _number(data: bytes) -> int | float | None:
-    """A gauge's or a counter's value. None: it is no number."""
+def _gauge(data: bytes) -> int | float | None:
+    """A gauge's value. None: it is no number."""
     found: int | float | None = 0
     for number, _, value in fields(data):
         if number == 1 and isinstance(value, bytes):
@@ -143,6 +145,17 @@ def _number(data: bytes) -> int | float | None:
         elif number == 3:
             found = None
     return found if found is None or math.isfinite(found) else None
+
+
+def _counter(data: bytes) -> int | float | None:
+    """A counter's value. Its whole numbers have no sign, and an example of what was counted can stand beside them."""
+    found: int | float = 0
+    for number, _, value in fields(data):
+        if number == 1 and isinstance(value, bytes):
+            found = double(value)
+        elif number == 2 and isinstance(value, int):
+            found = value
+    return found if math.isfinite(found) else None
 
 
 def _distribution(data: bytes) -> Distribution:

@@ -209,7 +209,11 @@ def _alarms(answer: Answer, chips: Sequence[Chip], wanted: frozenset[str], alert
         for entry in answer.metrics.get(alarm.metric, ()):
             if entry.value is not None:
                 # The session and the message would be another series each time: they are left out.
-                labels = tuple((name, str(entry.attributes[name])) for name in alarm.labels if name in entry.attributes)
+                labels = tuple(
+                    (label, str(entry.attributes[name]))
+                    for name, label in alarm.labels.items()
+                    if name in entry.attributes
+                )
                 states[labels] = max(states.get(labels, 0), int(entry.value != 0))
         for labels, state in states.items():
             for chip in chips:

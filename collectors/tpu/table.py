@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -44,7 +45,8 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str
     series: str
-    labels: tuple[str, ...]
+    labels: Mapping[str, str]
+    """Attribute → label."""
 
 
 # A chip was busy if one of its cores was, at least so long; it is idle since the last of them was busy.
@@ -66,8 +68,17 @@ PER_DEVICE: Final = (
 )
 
 ALARMS: Final = (
-    Alarm(metric="slice.error.detected.gauge", series="libtpu_slice_error_detected", labels=("type", "topology")),
-    Alarm(metric="megascale.error.detected.gauge", series="libtpu_megascale_error_detected", labels=("error_type",)),
+    # A label `type` would be taken for a word of the scrape's target.
+    Alarm(
+        metric="slice.error.detected.gauge",
+        series="libtpu_slice_error_detected",
+        labels={"type": "slice_error_type", "topology": "topology"},
+    ),
+    Alarm(
+        metric="megascale.error.detected.gauge",
+        series="libtpu_megascale_error_detected",
+        labels={"error_type": "error_type"},
+    ),
 )
 
 

@@ -9,7 +9,16 @@ from dashboards.board import OF_DEVICES, ONE, ONE_DEVICE, RAW, Board, Row, raw_r
 from dashboards.boards.device_links import ERRORS, LINKS
 from dashboards.boards.shared import MEMORY, UTILIZATION_TEXT, WHOLE
 from dashboards.panels import (
-    TO_FLEET, TO_HEALTH, TO_NODE, TO_VENDORS, TO_WORKLOAD, Q, graph, number, rows, states,
+    TO_FLEET,
+    TO_HEALTH,
+    TO_NODE,
+    TO_VENDORS,
+    TO_WORKLOAD,
+    Q,
+    graph,
+    number,
+    rows,
+    states,
 )  # fmt: skip
 
 S: Final = ONE_DEVICE
@@ -179,7 +188,8 @@ ELECTRIC: Final = Row(
             [Q(by("accel_throttle_active", "reason"), f"{PART} {{{{reason}}}}")], TO_HEALTH,
         ),
         graph(
-            "Throttled share of time", "By reason, where the vendor counts the time. Reasons overlap: never add these up.",
+            "Throttled share of time", "By reason, where the vendor counts the time. Reasons overlap: never add "
+            "these up.",
             "percentunit",
             [Q(q.most((*q.PART, "reason"), FREE.rate("accel_throttle_seconds_total")), f"{PART} {{{{reason}}}}")],
             TO_HEALTH, top=1,

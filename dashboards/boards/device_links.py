@@ -57,7 +57,8 @@ LINKS: Final = Row(
             TO_NODE,
         ),
         graph(
-            "PCIe link", "Lanes and generation in use, and those that the link could have. The generation drops while idle.",
+            "PCIe link", "Lanes and generation in use, and those that the link could have. The generation drops "
+            "while idle.",
             "none",
             [
                 Q(q.most(q.PART, FREE.get("accel_pcie_link_width")), f"{PART} lanes"),
@@ -89,7 +90,8 @@ ERRORS: Final = Row(
             [Q(q.total(_WHERE, S.increase("accel_memory_errors_total")), _ANY_WHERE)], TO_HEALTH,
         ),
         graph(
-            "Memory errors over the device's life", "New errors by the counters that outlive driver and resets.", "none",
+            "Memory errors over the device's life", "New errors by the counters that outlive driver and resets.",
+            "none",
             [Q(q.total(_WHERE, FREE.increase("accel_memory_errors_lifetime_total")), _ANY_WHERE)], TO_HEALTH,
         ),
         graph(

@@ -33,11 +33,14 @@ NOW: Final = Row(
     (
         number("Agents", "Agents that Prometheus reaches.", "none", [Q(f"count ({of('build_info')})")], TO_FLEET),
         number(
-            "Collectors up", "Collectors that give fresh samples.", "none", [Q(f"sum ({of('collector_up')})")], TO_FLEET,
+            "Collectors up", "Collectors that give fresh samples.", "none", [Q(f"sum ({of('collector_up')})")],
+            TO_FLEET,
         ),
-        number("Devices", "Devices and parts that were found.", "none", [Q(f"sum ({of('collector_devices')})")], TO_FLEET),
+        number("Devices", "Devices and parts that were found.", "none", [Q(f"sum ({of('collector_devices')})")],
+        TO_FLEET),
         number(
-            "Raw series", "In the collectors' newest samples.", "none", [Q(f"sum ({of('collector_series')})")], TO_FLEET,
+            "Raw series", "In the collectors' newest samples.", "none", [Q(f"sum ({of('collector_series')})")],
+            TO_FLEET,
         ),
         number(
             "Attribution", "Sources of attribution that answer, by source.", "none",
@@ -67,11 +70,13 @@ COLLECTORS: Final = Row(
         ),
         graph(
             "Errors", "Quantities that could not be read, by kind.", "none",
-            [Q(f"sum by (collector, kind) ({increase('collector_errors_total')})", "{{collector}} {{kind}}")], TO_HEALTH,
+            [Q(f"sum by (collector, kind) ({increase('collector_errors_total')})", "{{collector}} {{kind}}")],
+            TO_HEALTH,
         ),
         graph(
             "Restarts", "Of workers, by cause.", "none",
-            [Q(f"sum by (instance, collector, cause) ({increase('collector_restarts_total')})", f"{ONE} {{{{cause}}}}")],
+            [Q(f"sum by (instance, collector, cause) ({increase('collector_restarts_total')})",
+            f"{ONE} {{{{cause}}}}")],
             TO_HEALTH,
         ),
         graph(
@@ -134,7 +139,8 @@ COST: Final = Row(
     (
         graph(
             "Processor", "Cores that the agent's main process uses; the workers are processes of their own.", "none",
-            [Q(f"rate({A.of('process_cpu_seconds_total')}[{RATE}]) and on (instance) {of('build_info')}", "{{instance}}")],
+            [Q(f"rate({A.of('process_cpu_seconds_total')}[{RATE}]) and on (instance) {of('build_info')}",
+            "{{instance}}")],
             TO_EXPORTER,
         ),
         graph(

@@ -7,11 +7,38 @@ from typing import Final
 from dashboards import promql as q
 from dashboards.board import COUNTS, OF_DEVICES, RAW, Board, Row, raw_row
 from dashboards.boards.shared import (
-    ALLOCATED, COMPUTE, DEVICE, FREE, GAP, IDLE, MATRIX, NOT_HEALTHY, POWER, SHARES_TEXT, TEMPERATURE, TO_VENDOR,
-    UTILIZATION, UTILIZATION_TEXT, WHOLE, S, memory_share, throttled,
+    ALLOCATED,
+    COMPUTE,
+    DEVICE,
+    FREE,
+    GAP,
+    IDLE,
+    MATRIX,
+    NOT_HEALTHY,
+    POWER,
+    SHARES_TEXT,
+    TEMPERATURE,
+    TO_VENDOR,
+    UTILIZATION,
+    UTILIZATION_TEXT,
+    WHOLE,
+    S,
+    memory_share,
+    throttled,
 )  # fmt: skip
 from dashboards.panels import (
-    TO_DEVICE, TO_EXPORTER, TO_HEALTH, TO_NODE, TO_TENANTS, TO_VENDORS, TO_WORKLOAD, Q, bars, graph, number, rows,
+    TO_DEVICE,
+    TO_EXPORTER,
+    TO_HEALTH,
+    TO_NODE,
+    TO_TENANTS,
+    TO_VENDORS,
+    TO_WORKLOAD,
+    Q,
+    bars,
+    graph,
+    number,
+    rows,
 )  # fmt: skip
 
 _MISSING: Final = f"{COUNTS.of('accel_devices_expected')} - {COUNTS.of('accel_devices_reporting')}"

@@ -11,11 +11,11 @@ from dashboards.panels import TO_DEVICE, TO_EXPORTER, TO_FLEET, TO_NODE, TO_WORK
 
 _ID: Final = ("node", "vendor", "device")
 _MISSING: Final = f"{COUNTS.of('accel_devices_expected')} - {COUNTS.of('accel_devices_reporting')}"
-_LIMIT: Final = q.most(
-    (*q.PART, "sensor"), FREE.of("accel_temperature_limit_celsius", 'limit="slowdown"')
-)
+_LIMIT: Final = q.most((*q.PART, "sensor"), FREE.of("accel_temperature_limit_celsius", 'limit="slowdown"'))
 _HOT: Final = q.most((*q.PART, "sensor"), S.get("accel_temperature_celsius"))
-_DISTANCE: Final = f"bottomk (10, min by (node, vendor, device, sensor) ({_LIMIT} - {q.on((*q.PART, 'sensor'))} {_HOT}))"
+_DISTANCE: Final = (
+    f"bottomk (10, min by (node, vendor, device, sensor) ({_LIMIT} - {q.on((*q.PART, 'sensor'))} {_HOT}))"
+)
 _POWER_LIMIT: Final = q.total(q.DEVICE, FREE.of("accel_power_limit_watts", 'limit="enforced"'))
 _ACTION: Final = 'action!="none"'
 _BANKS: Final = 'availability=~"low|none"'
@@ -71,12 +71,14 @@ FAULTS: Final = Row(
         ),
         rows(
             "Devices that are not healthy", "Now, with their state.", "none",
-            [Q(f"max by (node, vendor, device, uuid, state) ({FREE.get('accel_health_state', NOT_HEALTHY)} == 1)", "is")],
+            [Q(f"max by (node, vendor, device, uuid, state) ({FREE.get('accel_health_state', NOT_HEALTHY)} == 1)",
+            "is")],
             TO_DEVICE, width=6, hide=("is",),
         ),
         rows(
             "Devices that need something", "Now, with the action.", "none",
-            [Q(f"max by (node, vendor, device, uuid, action) ({FREE.get('accel_recovery_action', _ACTION)} == 1)", "is")],
+            [Q(f"max by (node, vendor, device, uuid, action) ({FREE.get('accel_recovery_action', _ACTION)} == 1)",
+            "is")],
             TO_DEVICE, width=6, hide=("is",),
         ),
     ),
@@ -95,7 +97,8 @@ MEMORY: Final = Row(
         ),
         graph(
             "Repairs done", "Pages retired and rows remapped so far, by cause.", "none",
-            [Q(f"sum by (kind, cause) ({FREE.get('accel_memory_repairs')})", "{{kind}} {{cause}}")], TO_FLEET, steps=True,
+            [Q(f"sum by (kind, cause) ({FREE.get('accel_memory_repairs')})", "{{kind}} {{cause}}")], TO_FLEET,
+            steps=True,
         ),
         graph(
             "Banks without spare rows", "Memory banks that have few or no spare rows left, by device.", "none",

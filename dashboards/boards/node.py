@@ -7,11 +7,32 @@ from typing import Final
 from dashboards import promql as q
 from dashboards.board import COUNTS, OF_DEVICES, RAW, Board, Row, raw_row
 from dashboards.boards.shared import (
-    COMPUTE, DEVICE, FREE, MEMORY, NOT_HEALTHY, PART, POWER, TEMPERATURE, UTILIZATION, UTILIZATION_TEXT, WHOLE, S,
-    faults_table, memory_share,
+    COMPUTE,
+    DEVICE,
+    FREE,
+    MEMORY,
+    NOT_HEALTHY,
+    PART,
+    POWER,
+    TEMPERATURE,
+    UTILIZATION,
+    UTILIZATION_TEXT,
+    WHOLE,
+    S,
+    faults_table,
+    memory_share,
 )  # fmt: skip
 from dashboards.panels import (
-    TO_DEVICE, TO_EXPORTER, TO_FLEET, TO_HEALTH, TO_WORKLOAD, Q, graph, number, rows, states,
+    TO_DEVICE,
+    TO_EXPORTER,
+    TO_FLEET,
+    TO_HEALTH,
+    TO_WORKLOAD,
+    Q,
+    graph,
+    number,
+    rows,
+    states,
 )  # fmt: skip
 
 _FACTS: Final = (

@@ -7,7 +7,17 @@ from typing import Final
 from dashboards import promql as q
 from dashboards.board import COUNTS, OF_DEVICES, RAW, Board, Row, raw_row
 from dashboards.boards.shared import (
-    BANDWIDTH, COMPUTE, FREE, GAP, MATRIX, POWER, TEMPERATURE, UTILIZATION, WHOLE, S, memory_share,
+    BANDWIDTH,
+    COMPUTE,
+    FREE,
+    GAP,
+    MATRIX,
+    POWER,
+    TEMPERATURE,
+    UTILIZATION,
+    WHOLE,
+    S,
+    memory_share,
 )  # fmt: skip
 from dashboards.panels import TO_DEVICE, TO_FLEET, TO_HEALTH, TO_NODE, TO_TENANTS, Q, bars, graph, rows
 
@@ -37,12 +47,14 @@ MEANING: Final = Row(
     (
         rows(
             "Exactness", "Exact: the vendor's number for just this. Approximate: close to it. Derived: computed from "
-            "another. Estimated: a share of a number that covers more than the device. The pages of the vendors say why.",
+            "another. Estimated: a share of a number that covers more than the device. The pages of the vendors say "
+            "why.",
             "none", [Q(exactness(), "agents")], TO_FLEET, width=16, sort="metric",
         ),
         bars(
             "Devices by model", "What is being compared.", "none",
-            [Q(f"count by (vendor, model) ({FREE.get('accel_info', WHOLE)})", "{{vendor}} {{model}}")], TO_NODE, width=8,
+            [Q(f"count by (vendor, model) ({FREE.get('accel_info', WHOLE)})", "{{vendor}} {{model}}")], TO_NODE,
+            width=8,
         ),
     ),
 )  # fmt: skip
@@ -141,7 +153,8 @@ COST: Final = Row(
 BOARD: Final = Board(
     name="vendors",
     title="Accelerators: vendors compared",
-    description="Utilization, compute-active, matrix-active, bandwidth and watts side by side, with the exactness of each.",
+    description="Utilization, compute-active, matrix-active, bandwidth and watts side by side, with the exactness of "
+    "each.",
     variables=(*OF_DEVICES, RAW),
     rows=(MEANING, WORK, COST, raw_row(_COMPARED)),
 )

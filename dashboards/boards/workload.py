@@ -42,7 +42,8 @@ NOW: Final = Row(
     (
         number("Devices", f"Devices held. {SHARES_TEXT}", "none", [Q(f"sum ({q.held(S)})")], TO_TENANTS),
         number(
-            "Pods", "Pods that hold a device.", "none", [Q(f"count (count by (namespace, pod) ({_ALLOCATION}))")], TO_NODE,
+            "Pods", "Pods that hold a device.", "none", [Q(f"count (count by (namespace, pod) ({_ALLOCATION}))")],
+            TO_NODE,
         ),
         number(
             "Utilization", "Average over the devices held, by share.", "percentunit",
@@ -95,7 +96,8 @@ RESOURCES: Final = Row(
     "Memory and energy",
     (
         graph(
-            "Device memory", "In use on each device and part held; of a shared one all its workloads together.", "bytes",
+            "Device memory", "In use on each device and part held; of a shared one all its workloads together.",
+            "bytes",
             [Q(on_device("accel_memory_used_bytes", MEMORY), _POD_ON_DEVICE)], TO_DEVICE,
         ),
         graph(

@@ -16,6 +16,8 @@ from typing import Final, TypeVar
 import aiohttp
 import msgspec
 
+from exporter.files import small_text
+
 MAX_ANSWER: Final = 64 * 1024 * 1024
 MAX_LINE: Final = 4 * 1024 * 1024
 """An object in etcd has at most 1.5 MiB; this leaves room for its JSON."""
@@ -137,10 +139,7 @@ class Api:
 
     def _token(self) -> str:
         """Empty without a file. Raises ApiError for a file that holds no token."""
-        try:
-            token = Path(self._token_file).read_text().strip() if self._token_file else ""
-        except (OSError, UnicodeDecodeError):
-            return ""
+        token = small_text(self._token_file)
         if not all("!" <= character <= "~" for character in token):
             raise ApiError("unauthorized", f"{self._token_file}: what stands there is no token")
         return token

@@ -30,6 +30,7 @@ from exporter.catalogue import Attribution, Catalogue
 from exporter.config import Config
 from exporter.config.attribution import KubernetesAttribution
 from exporter.detection import expand
+from exporter.files import is_folder, is_there, small_text
 
 NAMESPACE_FILE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 RETRY: Final = 30.0
@@ -102,8 +103,8 @@ def _wanted(tables: Sequence[Attribution]) -> Wanted:
 
 
 def _in_cluster(kubernetes: KubernetesAttribution, environ: Mapping[str, str]) -> bool:
-    return Path(kubernetes.pod_resources_socket).parent.is_dir() or bool(
-        service_address(environ) and Path(kubernetes.token_file).exists()
+    return is_folder(Path(kubernetes.pod_resources_socket).parent) or bool(
+        service_address(environ) and is_there(kubernetes.token_file)
     )
 
 
@@ -111,8 +112,8 @@ def own_pods(kubernetes: KubernetesAttribution, environ: Mapping[str, str]) -> t
     """Patterns NAMESPACE/NAME of pods that own nothing: those of the configuration, and the agent's."""
     name = environ.get("POD_NAME") or environ.get("HOSTNAME", "")
     namespace = environ.get("POD_NAMESPACE", "")
-    if not namespace and Path(NAMESPACE_FILE).exists():
-        namespace = Path(NAMESPACE_FILE).read_text().strip()
+    if not namespace:
+        namespace = small_text(NAMESPACE_FILE)
     return (*kubernetes.own_pods, f"{namespace}/{name}") if name and namespace else kubernetes.own_pods
 
 
@@ -274,7 +275,7 @@ def _with_slurm(
     tables = [catalogue.collector.attribution for catalogue in catalogues]
     lines = [*slurm.job_directories, *(expand(path, paths) for table in tables for path in table.job_directories)]
     objects = [*slurm.json_directories, *(expand(path, paths) for table in tables for path in table.json_directories)]
-    there = any(Path(path).is_dir() for path in (*lines, *objects))
+    there = any(is_folder(path) for path in (*lines, *objects))
     if slurm.enabled is False or (slurm.enabled == "auto" and not there):
         return parts
     source = SlurmSource(

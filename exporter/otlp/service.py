@@ -150,6 +150,7 @@ class Push:
         self._began = began
         self._receivers: list[_Receiver] = []
         self._beginning: asyncio.Task[None] | None = None
+        self._broken = False
         metrics.otlp()
 
     def start(self) -> None:
@@ -158,9 +159,14 @@ class Push:
         self._beginning.add_done_callback(_ended)
 
     def observe(self, publication: Publication) -> None:
-        """To be called with every publication."""
-        for receiver in self._receivers:
-            receiver.observe(publication)
+        """To be called with every publication. Raises nothing: whoever publishes is not to be disturbed."""
+        try:
+            for receiver in self._receivers:
+                receiver.observe(publication)
+        except Exception:
+            if not self._broken:
+                log.exception("OTLP: a publication is not understood: this is a fault of the agent, please report it")
+            self._broken = True
 
     async def reload(self, config: Config) -> None:
         """Go on with another configuration; receivers that it does not touch keep their queues and streams."""

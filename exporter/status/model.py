@@ -205,7 +205,7 @@ class OtlpEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """How one target of OTLP push is."""
 
     name: Annotated[str, Meta(description="Without credentials.")]
-    up: bool
+    up: Annotated[bool | None, Meta(description="Whether it took the last request; left out before the first.")] = None
     last_success: UnixSeconds | None = None
     hint: str = ""
     queued: Annotated[int, Meta(description="Requests that wait.")] = 0

@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -67,7 +67,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     with fleet(folder) as agents:
         targets = [agent.address for agent in agents]
         # As the README says: the common schema with the workload's labels, and the vendors' series by themselves.
-        jobs = [
+        jobs: list[dict[str, Any]] = [
             {"job_name": "accelerators", "honor_labels": True, "params": {"schema": ["common"]}},
             {"job_name": "accelerators-raw", "params": {"schema": ["raw"]}},
         ]

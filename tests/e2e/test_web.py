@@ -164,6 +164,8 @@ def test_a_socket_goes_with_the_agent_and_one_of_a_killed_agent_is_replaced(tmp_
 
 SECRET = "planted-secret-4711"
 FOLDER = "planted-folder-4711"
+PART = "planted-part-4711"
+"""Of a URL's path. The log names receivers by their whole address, but for user and password."""
 
 
 def planted(folder: Path) -> dict[str, Any]:
@@ -174,7 +176,7 @@ def planted(folder: Path) -> dict[str, Any]:
     def bridged(source: str) -> dict[str, Any]:
         return {
             "source": source,
-            "url": f"http://{SECRET}:{SECRET}@127.0.0.1:9/{SECRET}/metrics?token={SECRET}",
+            "url": f"http://{SECRET}:{SECRET}@127.0.0.1:9/{PART}/metrics?token={SECRET}",
             "bridge": {"bearer_token_file": f"{folder}/token", "ca_file": f"{folder}/ca.pem"},
         }
 
@@ -197,7 +199,7 @@ def planted(folder: Path) -> dict[str, Any]:
             "slurm": {"enabled": True, "job_directories": [f"{folder}/jobs"], "json_directories": [f"{folder}/json"]},
         },
         "otlp": {
-            "endpoint": f"http://{SECRET}:{SECRET}@127.0.0.1:9/{SECRET}",
+            "endpoint": f"http://{SECRET}:{SECRET}@127.0.0.1:9/{PART}",
             "headers": {"authorization": f"Bearer {SECRET}", "x-plain": SECRET},
             "headers_file": f"{folder}/headers",
             "resource_attributes": {"service.namespace": "open"},
@@ -245,7 +247,7 @@ def test_no_page_shows_a_secret_or_a_path_of_the_configuration(tmp_path: Path) -
             for method in ("GET", "POST", "TRACE")
             for headers in (shown, {})
         }
-        secrets = (SECRET, FOLDER, kept, str(tmp_path), "web.yaml", "BEGIN")
+        secrets = (SECRET, PART, FOLDER, kept, str(tmp_path), "web.yaml", "BEGIN")
         leaks = {
             (place, secret)
             for place, text in answers.items()

@@ -190,6 +190,62 @@ def test_a_changed_configuration_makes_new_pods() -> None:
     assert checksum({}) != checksum({"config": {"links": "each"}})
 
 
+@pytest.mark.parametrize(
+    ("values", "said", "unsaid"),
+    [
+        ({}, ["Nothing scrapes it yet", "plain HTTP"], ["privileged"]),
+        (
+            merged(only("gaudi", "tpu"), MONITORED),
+            ["The flavour gaudi runs privileged"],
+            ["Nothing scrapes", "tpu runs"],
+        ),
+        ({"web": {"configSecret": "web"}}, [], ["plain HTTP"]),
+    ],
+    ids=["default", "privileged", "secured"],
+)
+def test_helm_tells_what_to_do_next(values: Json, said: list[str], unsaid: list[str]) -> None:
+    done = run("install", "--dry-run=client", RELEASE, values=values)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    assert "accel-exporter doctor --config" in notes
+    assert [words for words in said if words not in notes] == []
+    assert [words for words in unsaid if words in notes] == []
+
+
+# The Prometheus operator's objects: its schemas are no part of Kubernetes'
+
+ENDPOINT = {
+    "port", "path", "params", "scheme", "honorLabels", "interval", "scrapeTimeout", "tlsConfig", "basicAuth",
+    "relabelings", "metricRelabelings",
+}  # fmt: skip
+RELABELING = {"action", "sourceLabels", "targetLabel", "regex", "replacement", "separator", "modulus"}
+ACTIONS = {"replace", "keep", "drop", "labeldrop", "labelkeep", "labelmap", "hashmod"}
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "endpoints"),
+    [("nvidia", "PodMonitor", "podMetricsEndpoints"), ("secured", "ServiceMonitor", "endpoints")],
+)
+def test_a_monitor_has_the_form_that_the_operators_api_gives_it(case: str, kind: str, endpoints: str) -> None:
+    objects = render(CASES[case])
+    (monitor,) = of_kind(objects, kind)
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+    spec = monitor["spec"]
+    assert spec.keys() <= {"selector", "namespaceSelector", "sampleLimit", endpoints}
+    assert isinstance(spec.get("sampleLimit", 1), int)
+    (pod, *_) = pods(objects).values()
+    ports = {port["name"] for port in pod["containers"][0]["ports"]}
+    for service in of_kind(objects, "Service"):
+        assert {port["targetPort"] for port in service["spec"]["ports"]} == ports
+    for endpoint in spec[endpoints]:
+        assert endpoint.keys() <= ENDPOINT
+        assert {endpoint["port"]} == ports
+        assert all(isinstance(values, list) for values in endpoint["params"].values())
+        for rule in (*endpoint["relabelings"], *endpoint.get("metricRelabelings", ())):
+            assert rule.keys() <= RELABELING
+            assert rule["action"] in ACTIONS
+
+
 # The agent's side
 
 
@@ -248,6 +304,20 @@ def test_the_agent_knows_every_flag_that_it_is_given() -> None:
         for pod in pods(render(values)).values():
             given = {argument.partition("=")[0] for argument in pod["containers"][0]["args"][1:]}
             assert given <= known
+
+
+def test_the_probes_ask_what_the_kubelet_can_be_answered() -> None:
+    def probes(values: Json) -> list[Any]:
+        (pod,) = pods(render(values)).values()
+        return [pod["containers"][0].get(name) for name in ("livenessProbe", "readinessProbe")]
+
+    asked = [probe["httpGet"] for probe in probes({})]
+    assert asked == [{"path": "/healthz", "port": "metrics"}, {"path": "/readyz", "port": "metrics"}]
+    # The kubelet has no certificate and no password.
+    live, ready = probes({"web": {"configSecret": "web"}})
+    assert (live["tcpSocket"], ready) == ({"port": "metrics"}, None)
+    own = {"exec": {"command": ["true"]}}
+    assert probes({"web": {"configSecret": "web"}, "livenessProbe": own, "readinessProbe": own}) == [own, own]
 
 
 def test_no_mount_lies_inside_another_that_is_read_only() -> None:

@@ -200,7 +200,7 @@ def test_errors_of_the_slice_and_of_multislice_are_faults_once(tmp_path: Path) -
         ]  # fmt: skip
         assert second.faults == []
         states = {(r.series, r.device, r.labels): r.value for r in second.readings if "error" in r.series}
-        expected = (("type", "LINK"), ("topology", "2x2x2"))
+        expected = (("slice_error_type", "LINK"), ("topology", "2x2x2"))
         assert states["libtpu_slice_error_detected", 1, expected] == 1
         assert states["libtpu_megascale_error_detected", 0, (("error_type", "HANG_DETECTED"),)] == 1
         runtime.metrics["slice.error.detected.gauge"] = [Value(0, slice_labels)]

@@ -15,7 +15,7 @@ import yaml
 from alerts import files, openshift, recording
 from alerts.model import Alert, Record, pretty
 from alerts.pages import mute
-from dashboards.coverage import built_in
+from dashboards.coverage import built_in, selectors
 from exporter.schema import FAULT_LABELS, METRICS
 from tests import promql as lint
 from tests.unit.test_dashboards import result_labels
@@ -25,7 +25,10 @@ WANTED: Final = files.wanted()
 ALERTS: Final = {alert.name: alert for alert in files.every_alert()}
 RECORDS: Final = {rule.name: rule for group in recording.GROUPS for rule in group.rules if isinstance(rule, Record)}
 NAMES: Final = {rule.name: rule for group in openshift.GROUPS for rule in group.rules if isinstance(rule, Record)}
-EXPRESSIONS: Final = {name: rule.expr for name, rule in {**ALERTS, **RECORDS, **NAMES}.items()}
+EXPRESSIONS: Final[Mapping[str, str]] = {
+    **{name: alert.expr for name, alert in ALERTS.items()},
+    **{name: record.expr for name, record in {**RECORDS, **NAMES}.items()},
+}
 RECORDED: Final = dict.fromkeys(RECORDS, lint.EVERY_LABEL)
 ANY_ALERT = pytest.mark.parametrize("name", ALERTS)
 ANY = pytest.mark.parametrize("name", EXPRESSIONS)
@@ -39,7 +42,8 @@ AMONG: Final = built_in()
 ACTIONS: Final = {*FAULT_LABELS["action"], "investigate", "fix_agent", "tell_owner"}
 CONDITIONS: Final = {
     "AccelDeviceLost", "AccelDeviceFailed", "AccelDeviceMissing", "AccelFaultFatal", "AccelFaultDegraded",
-    "AccelRecoveryActionNeeded", "AccelMemoryUncorrectableErrors", "AccelMemoryRepairPending", "AccelMemoryRepairFailed",
+    "AccelRecoveryActionNeeded", "AccelMemoryUncorrectableErrors", "AccelMemoryRepairPending",
+    "AccelMemoryRepairFailed",
     "AccelMemoryCorrectableErrors", "AccelTemperatureAtLimit", "AccelTemperatureNearLimit", "AccelTemperatureHigh",
     "AccelThrottledThermal", "AccelThrottledPowerBrake", "AccelThrottledOther", "AccelPowerAtLimit", "AccelLinkDown",
     "AccelFabricFailed", "AccelLinkErrors", "AccelPcieErrors", "AccelPcieLinkNarrow", "AccelMemoryNearlyFull",
@@ -141,7 +145,9 @@ def test_labels_in_texts_are_those_of_the_result(name: str) -> None:
 
 @ANY_ALERT
 def test_an_alert_compares_something(name: str) -> None:
-    found = [str(node.op) for node in lint.nodes(promql.parse(ALERTS[name].expr)) if isinstance(node, promql.BinaryExpr)]
+    found = [
+        str(node.op) for node in lint.nodes(promql.parse(ALERTS[name].expr)) if isinstance(node, promql.BinaryExpr)
+    ]
     assert {"==", "!=", "<", "<=", ">", ">="} & set(found)
 
 
@@ -176,13 +182,13 @@ def test_a_recorded_name_tells_level_metric_and_operation(name: str) -> None:
 def test_recording_rules_use_only_what_stands_before_them() -> None:
     seen: set[str] = set()
     for name, rule in RECORDS.items():
-        used = {selector.name for selector in lint.selectors(promql.parse(rule.expr))}
+        used = {selector.name for selector in selectors(promql.parse(rule.expr))}
         assert used & RECORDS.keys() <= seen, name
         seen.add(name)
 
 
 def test_alerts_need_no_recording_rules() -> None:
-    used = {selector.name for alert in ALERTS.values() for selector in lint.selectors(promql.parse(alert.expr))}
+    used = {selector.name for alert in ALERTS.values() for selector in selectors(promql.parse(alert.expr))}
     assert used & RECORDS.keys() == set()
 
 
@@ -230,7 +236,7 @@ def test_the_page_has_a_row_that_says_for_whom_an_alert_is_silent(name: str) -> 
 @pytest.mark.parametrize(
     ("alert", "silent", "speaking"),
     [
-        # Neuron and TPU tell no temperature, power or clock; Gaudi no compute-active; Neuron and TPU one number for both.
+        # Neuron and TPU tell no temperature and no power, and one number for both ratios; Gaudi no compute-active.
         ("AccelTemperatureNearLimit", {"neuron", "tpu"}, {"nvidia", "amd", "gaudi"}),
         ("AccelPowerAtLimit", {"neuron", "tpu"}, {"nvidia", "amd", "gaudi"}),
         ("AccelBusyNotWorking", {"gaudi", "neuron", "tpu"}, {"nvidia", "amd"}),
@@ -268,14 +274,12 @@ CASES: Final[list[Case]] = [
 def about(case: Case) -> set[str]:
     """The alerts that a case speaks of."""
     found = {
-        pattern
-        for check in case["promql_expr_test"]
-        for pattern in re.findall(r'alertname=~?"([^"]+)"', check["expr"])
+        pattern for check in case["promql_expr_test"] for pattern in re.findall(r'alertname=~?"([^"]+)"', check["expr"])
     }
     return {name for name in ALERTS if any(re.fullmatch(pattern, name) for pattern in found)}
 
 
-def outcome(folder: Path, cases: list[Case], changed: Mapping[str, str] = {}) -> str:  # noqa: B006 - read only
+def outcome(folder: Path, cases: list[Case], changed: Mapping[str, str] = {}) -> str:
     """What promtool finds wrong, with other expressions for some alerts; empty: nothing."""
     wanted = {name for case in cases for name in about(case)}
     rules = [
@@ -299,7 +303,7 @@ def test_its_tests_fail_if_an_alert_never_fires_or_always_does(name: str, tmp_pa
     assert "exp:" in outcome(tmp_path, cases, {name: "vector(0) > 1"}), "no test says that it fires"
     expression = promql.parse(ALERTS[name].expr)
     labels = ", ".join(sorted(result_labels(expression) or {"job", "instance"}))
-    names = "|".join(sorted({selector.name or "" for selector in lint.selectors(expression)}))
+    names = "|".join(sorted({selector.name or "" for selector in selectors(expression)}))
     always = f'({ALERTS[name].expr}) or on ({labels}) group by ({labels}) ({{__name__=~"{names}"}})'
     assert "exp:" in outcome(tmp_path, cases, {name: always}), "no test says that it stays quiet"
 
@@ -327,6 +331,7 @@ def test_every_text_can_be_made(tmp_path: Path) -> None:
 
 def test_the_alert_struct_keeps_texts_on_one_line() -> None:
     alert = Alert(
-        name="X", severity="info", action="none", expr="up == 0", when="w", summary="s", description="a\n  b", subject="agent"
+        name="X", severity="info", action="none", expr="up == 0", when="w", summary="s", description="a\n  b",
+        subject="agent"
     )  # fmt: skip
     assert alert.rule("")["annotations"]["description"] == "a b"

@@ -14,8 +14,9 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards import files
 from dashboards.board import document
-from dashboards.coverage import Told, can_answer, same_number, silent, told
+from dashboards.coverage import Told, can_answer, same_number, selectors, silent, told
 from dashboards.grafana import Document, everything, filled, panels, queries, variables
+from exporter.schema import METRICS
 from tests import promql as lint
 from tests.acme import catalogue
 from tests.unit.test_repository import ROOT
@@ -54,7 +55,9 @@ def test_there_are_these_dashboards_and_no_others() -> None:
     assert sorted(path.stem for path in (ROOT / files.FOLDER).glob("*.json")) == sorted(NAMES)
 
 
-def test_the_check_finds_changed_missing_and_left_over_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_check_finds_changed_missing_and_left_over_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wanted = {"dashboards/json/a.json": "{}\n", "docs/x.md": "text\n"}
     assert files.write(tmp_path, wanted, files.FOLDER) == sorted(wanted)
     assert files.report(tmp_path, wanted, files.FOLDER, check=True) == 0
@@ -177,15 +180,14 @@ def result_labels(expression: Any) -> set[str] | None:
 
 
 def is_number(expression: Any) -> bool:
-    return isinstance(expression, promql.NumberLiteral) or (
-        isinstance(expression, promql.Call) and not expression.args
-    )
+    return isinstance(expression, promql.NumberLiteral) or (isinstance(expression, promql.Call) and not expression.args)
 
 
 # Variables
 
 EXCEPTIONS: Final = {
-    "template-job-rule": "Devices are told by node, vendor and uuid. job and instance name the agent's target, which is "
+    "template-job-rule": "Devices are told by node, vendor and uuid. job and instance name the agent's target, which "
+    "is "
     "another one after each restart of its pod. The dashboard of the agents has them.",
     "template-instance-rule": "as for job",
     "target-job-rule": "as for job",
@@ -227,7 +229,8 @@ def test_what_variables_ask_for_exists(name: str) -> None:
             selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"]).groups()  # type: ignore[union-attr]
             expression = promql.parse(filled(selector, values))
             assert lint.unknown_names(expression) == []
-            assert label in lint.labels_of(expression.name)
+            (selected,) = selectors(expression)
+            assert label in lint.labels_of(selected.name or "")
 
 
 @ANY
@@ -275,8 +278,8 @@ def test_queries_of_devices_obey_the_choice_of_places(name: str) -> None:
         return
     values = everything(DOCUMENTS[name])
     for panel, expr in queries(DOCUMENTS[name]):
-        for selector in lint.selectors(promql.parse(filled(expr, values))):
-            kind = lint.METRICS.get(selector.name or "")
+        for selector in selectors(promql.parse(filled(expr, values))):
+            kind = METRICS.get(selector.name or "")
             if kind is not None:
                 chosen = {matcher.name for matcher in selector.matchers.matchers}
                 assert {"cluster", "node", "vendor"} <= chosen, f"{panel['title']}: {selector.name}"

@@ -186,6 +186,14 @@ def test_foreign_zeros_do_not_lower_a_cores_utilization(neuron: Catalogue) -> No
     assert common(neuron, rows) == {("accel_utilization_ratio",): 0.425, ("accel_compute_active_ratio",): 0.425}
 
 
+def test_no_share_of_time_is_more_than_the_whole(neuron: Catalogue) -> None:
+    rows = [
+        ("neuroncore_utilization_ratio", value, (("neuroncore", "1"), ("runtime_tag", tag)))
+        for tag, value in (("535", 0.2), ("538", 1.003))
+    ]
+    assert set(common(neuron, rows).values()) == {1}
+
+
 def test_memory_of_a_category_is_the_sum_over_runtimes(neuron: Catalogue) -> None:
     rows = [
         (
@@ -328,3 +336,19 @@ def test_a_simulated_node_has_every_kind_of_status_error_and_ecc_event(neuron: C
     assert values("neuroncore_utilization_ratio", "neuroncore") == {"0", "1"}
     assert values("neuroncore_memory_usage_tensors", "memory_location") == {"None"}
     assert values("neuron_runtime_memory_used_bytes", "memory_location") == {"host", "neuron_device"}
+
+
+def test_a_simulated_trn1_has_nothing_that_only_trainium2_tells(neuron: Catalogue) -> None:
+    simulation = tomllib.loads((FOLDER / "simulation.toml").read_text())
+    found, _ = Rig({**tables(neuron), "simulation": simulation}, devices=2, scenarios=["training"]).at(100)
+    assert not {
+        "neuron_physical_core_utilization_ratio",
+        "neuron_sysfs_health_component_unhealthy",
+        "neuron_sysfs_healthcheck_heartbeat",
+    } & {name for name, _, _ in found}
+    categories = {
+        dict(labels)["category"] for name, _, labels in found if name == "neuron_sysfs_host_memory_category_bytes"
+    }
+    assert categories == set(
+        names("application_memory constants dma_buffers dma_rings driver_memory notifications tensors uncategorized")
+    )

@@ -13,12 +13,13 @@ import pytest
 
 from exporter.config import Config, Paths
 from exporter.config.otlp import Otlp, OtlpEndpoint
-from exporter.families import Family, Publication
+from exporter.families import Block, Family, Publication
+from exporter.model import Allocation
 from exporter.otlp import service
 from exporter.otlp.service import Push
 from exporter.selfmetrics import SelfMetrics
 from tests.otlp import points
-from tests.otlp_rig import START, common, labels, publication
+from tests.otlp_rig import OTHER, POD, START, common, labels, publication
 from tests.otlp_servers import Server, receiver
 from tests.serving import run, until
 
@@ -77,6 +78,22 @@ def test_an_export_that_breaks_is_told_once_and_the_next_one_is_made(
 
     run(test)
     assert caplog.text.count("an export broke") == 1
+
+
+def test_a_publication_that_is_not_understood_disturbs_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    counted = Family("accel_unheard_of_total", "counter", "?", "common", (Block(('a{uuid="U0"} ',), (1,)),))
+    allocations: list[Allocation] = [{("U0", ""): (POD,)}, {("U0", ""): (OTHER,)}]
+
+    async def test() -> None:
+        async with receiver() as server:
+            made = push(config(tmp_path, server.url))
+            await until(lambda: bool(server.got))
+            for allocation in allocations:
+                made.observe(publication(counted, allocation=allocation))
+            await made.stop()
+
+    run(test)
+    assert caplog.text.count("a publication is not understood") == 1
 
 
 def test_a_reload_leaves_receivers_alone_that_it_does_not_touch(tmp_path: Path) -> None:

@@ -39,6 +39,17 @@ def test_whichever_form_a_gauge_has_is_read(value: float | str, read: float | No
     assert one(Value(value, {"device-id": 1})).value == read
 
 
+@pytest.mark.parametrize(("value", "read"), [(4711, 4711), (2**63 + 1, 2**63 + 1), (0.5, 0.5), (float("inf"), None)])
+@pytest.mark.parametrize("exemplar", [b"", b"\x1a\x02\x08\x01"], ids=["alone", "with an exemplar"])
+def test_a_counter_is_read_whatever_stands_beside_its_value(value: float, read: float | None, exemplar: bytes) -> None:
+    """A Counter of libtpu has an exemplar in field 3, where a Gauge has its text."""
+    answer = message("MetricResponse")()
+    _fill(answer.metric.metrics.add(), Value(value, counter=True))
+    answer.metric.metrics[0].counter.MergeFromString(exemplar)
+    [entry] = messages.entries(answer.SerializeToString())
+    assert entry.value == read
+
+
 @pytest.mark.parametrize(
     "attributes",
     [{"device-id": 5}, {"device_id": 5}, {"device_ordinal": "5"}, {"core_type": "tensorcore", "device_ordinal": "5"}],

@@ -89,6 +89,11 @@ def test_types_and_labels_are_the_plugins(tpu: Catalogue) -> None:
     assert tpu.series["accelerator_request"].labels == ("namespace", "pod", "container", "resource_name")
 
 
+def test_no_series_of_our_own_has_a_label_that_targets_use(tpu: Catalogue) -> None:
+    reserved = {"type", "instance", "job", "service", "endpoint", "stage"}
+    assert not [series.name for series in tpu.series.values() if series.own and reserved & set(series.labels)]
+
+
 def test_the_texts_are_the_plugins(tpu: Catalogue) -> None:
     for name, text in {
         "duty_cycle": "Percent of time when the TPU was actively processing",
@@ -130,7 +135,7 @@ def test_the_code_reads_what_the_table_says_and_all_of_it(tpu: Catalogue) -> Non
     }
     assert from_libtpu == set(read) | {table.FREE_SERIES}
     for alarm in ALARMS:
-        assert tpu.series[alarm.series].labels == alarm.labels
+        assert tpu.series[alarm.series].labels == tuple(alarm.labels.values())
     for item in PER_NODE:
         labels = tpu.series[item.series + ("_sum" if item.statistic == "histogram" else "")].labels
         assert labels == ((*WORKLOAD, *item.labels) if item.identified else item.labels)

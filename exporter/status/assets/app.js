@@ -100,7 +100,7 @@ function showGone(isGone) {
     retry.type = "button";
     retry.textContent = "Try now";
     retry.addEventListener("click", refresh);
-    setText(text, "The agent does not answer. What stands below is old: it may have ended, or the way to it is cut.");
+    setText(text, "The agent does not answer: it may have ended, or the way to it is cut. What stands below is old.");
     gone.append(text, countdown, retry);
   }
   const seconds = Math.max(0, (nextTry - performance.now()) / 1000);

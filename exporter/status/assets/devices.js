@@ -105,7 +105,8 @@ function setUpHeadings(sources) {
       const name = heading.textContent;
       const info = h("button", { type: "button", class: "info", "aria-describedby": id, text: "i" });
       info.setAttribute("aria-label", `Where ${name} comes from`);
-      heading.append(h("span", { class: "about" }, info, h("span", { class: "tip", role: "tooltip", id })));
+      // The space keeps the sign beside the last word.
+      heading.append("\u00a0", h("span", { class: "about" }, info, h("span", { class: "tip", role: "tooltip", id })));
     }
     const text = provenance(sources, metric) || "no device here tells it";
     setText(heading.querySelector(".tip"), `${metric}\n${text}`);

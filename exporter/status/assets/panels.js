@@ -147,7 +147,8 @@ function showOtlp(endpoints) {
     (row, each) => {
       const [name, state, age, queued, dropped, hint] = row.children;
       setText(name, each.name);
-      setPill(state.firstChild, each.up ? "good" : "bad", each.up ? "receives" : "does not receive");
+      if (each.up === undefined) setPill(state.firstChild, "unknown", "nothing sent yet");
+      else setPill(state.firstChild, each.up ? "good" : "bad", each.up ? "receives" : "does not receive");
       age.dataset.at = each.last_success ?? "";
       setText(queued, whole(each.queued ?? 0));
       setText(dropped, whole(each.dropped ?? 0));
