@@ -48,7 +48,7 @@ RUN scripts/image-venv.sh all
 FROM ${BASE} AS runtime
 # The image installs nothing any more: the base's installer goes.
 RUN rm -rf /usr/local/lib/python3.*/site-packages/* /usr/local/lib/python3.*/ensurepip /usr/local/bin/pip*
-ENV PATH=/opt/accel-exporter/bin:$PATH \
+ENV PATH=/usr/local/lib/accel-exporter/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 
@@ -74,17 +74,17 @@ CMD ["serve"]
 
 
 FROM runtime AS base
-COPY --from=install-base /opt/accel-exporter /opt/accel-exporter
+COPY --from=install-base /usr/local/lib/accel-exporter /usr/local/lib/accel-exporter
 
 # NVIDIA's container runtime brings the driver's library and the device nodes of all devices to a container that asks so;
 # `utility` is the capability that NVML needs. Other runtimes pass both by.
 FROM runtime AS nvidia
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=utility
-COPY --from=install-nvidia /opt/accel-exporter /opt/accel-exporter
+COPY --from=install-nvidia /usr/local/lib/accel-exporter /usr/local/lib/accel-exporter
 
 FROM runtime AS amd
-COPY --from=install-amd /opt/accel-exporter /opt/accel-exporter
+COPY --from=install-amd /usr/local/lib/accel-exporter /usr/local/lib/accel-exporter
 
 FROM base AS neuron
 
@@ -95,4 +95,4 @@ FROM base AS tpu
 FROM runtime AS all
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=utility
-COPY --from=install-all /opt/accel-exporter /opt/accel-exporter
+COPY --from=install-all /usr/local/lib/accel-exporter /usr/local/lib/accel-exporter

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A step of the Dockerfile: installs the agent from /wheels into /opt/accel-exporter, with the extras that are named, compiles
+# A step of the Dockerfile: installs the agent from /wheels into /usr/local/lib/accel-exporter, with the extras that are named, compiles
 # it and writes down what is in it (CycloneDX). The same wheels give the same bytes. Usage: scripts/image-venv.sh [EXTRA…]
 set -euo pipefail
 
-place=/opt/accel-exporter
+place=/usr/local/lib/accel-exporter
 wheel=$(echo /wheels/accel_exporter-*.whl)
 extras=$(IFS=, && echo "$*")
 

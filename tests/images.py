@@ -24,7 +24,7 @@ BASE: Final = "localhost/accel-exporter-base"
 BUILD_DEADLINE: Final = 900
 TRUSTED: Final = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 """Where pip finds packages, and whom it trusts: what holds for this machine has to hold in the build."""
-INSTALLED: Final = "opt/accel-exporter"
+INSTALLED: Final = "usr/local/lib/accel-exporter"
 """Where the agent is in an image."""
 
 

@@ -41,6 +41,7 @@ from tests.fakes.apiserver.server import ApiServer, Request
 from tests.fakes.kubelet import messages
 from tests.fakes.kubelet.server import Kubelet
 from tests.fakes.kubelet.server import pods as kubelet_pods
+from tests.images import INSTALLED
 
 pytestmark = pytest.mark.helm
 
@@ -183,6 +184,15 @@ def test_every_mount_is_one_that_doctor_names(case: str) -> None:
     assert [mounted for mounted in mounts if not any(holds(mounted, path) for path in paths)] == []
     # The agent looks for them where they are on the host.
     assert {path: mount["mountPath"] for path, mount in mounts.items()} == {path: path for path in mounts}
+
+
+@pytest.mark.parametrize("case", MOUNTING)
+def test_no_mount_hides_the_agent_itself(case: str) -> None:
+    flavour, settings = MOUNTING[case]
+    # Where the image has the agent, and Python.
+    places = (f"/{INSTALLED}", "/usr/local/bin/python")
+    hiding = [path for path, _ in host_mounts(pod_of(flavour, **settings)) for place in places if holds(path, place)]
+    assert hiding == []
 
 
 def test_a_mount_that_doctor_does_not_name_is_found() -> None:

@@ -70,7 +70,7 @@ def test_without_a_target_everything_is_built() -> None:
 @ANY_TARGET
 def test_what_builds_the_image_is_not_in_it(target: str) -> None:
     (copied,) = of(target, "COPY")
-    assert re.fullmatch(r"--from=install-\w+ /opt/accel-exporter /opt/accel-exporter", copied)
+    assert re.fullmatch(r"--from=install-\w+ /usr/local/lib/accel-exporter /usr/local/lib/accel-exporter", copied)
     assert not any("pip" in command and "rm -rf" not in command for command in of(target, "RUN"))
 
 
