@@ -23,7 +23,7 @@ def is_folder(path: str | Path) -> bool:
 
 def _mode(path: str | Path) -> int:
     try:
-        return Path(path).stat().st_mode
+        return Path(path).stat().st_mode if str(path) else 0
     except (OSError, ValueError):
         return 0
 

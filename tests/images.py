@@ -72,6 +72,14 @@ class Builder:
         assert done.returncode == 0, f"buildah {' '.join(arguments[:2])}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
         return done.stdout
 
+    def close(self) -> None:
+        """Remove all images. buildah leaves its storage mounted upon itself, so that nobody else could remove it."""
+        self("rmi", "--all", "--force")
+        for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
+            place = line.split()[4]
+            if Path(place).is_relative_to(self._storage):
+                _check(["umount", "--lazy", place])
+
     def make_base(self) -> None:
         system = _system()
         container = self("from", "scratch").strip()

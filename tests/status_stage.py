@@ -82,14 +82,18 @@ async def scene(
     *,
     owners: Sequence[StaticOwner] = (),
     period: float = 0.2,
-    max_age_periods: float = 5.0,
+    max_age_periods: float = 100.0,
+    deadline: float = 15.0,
     node: str = "node-7",
     changes: Mapping[str, Any] = {},
     port: int = 0,
     settle: bool = True,
     otlp: Callable[[], Sequence[OtlpEndpoint]] = tuple,
 ) -> AsyncIterator[Scene]:
-    """``changes``: of the configuration. The agent has read its devices once when this begins, if ``settle``."""
+    """``changes``: of the configuration. The agent has read its devices once when this begins, if ``settle``.
+
+    On a machine that is busy nothing is late or stale, unless a test shortens ``max_age_periods`` and ``deadline``.
+    """
     for name in ("sys", "dev", "proc"):
         (folder / name).mkdir(exist_ok=True)
     config = msgspec.structs.replace(
@@ -104,7 +108,7 @@ async def scene(
     config = msgspec.structs.replace(
         config,
         collection=msgspec.structs.replace(
-            config.collection, max_age_periods=max_age_periods, deadline=1.0, backoff_max=1.0
+            config.collection, max_age_periods=max_age_periods, deadline=deadline, backoff_max=1.0
         ),
     )
     tables = catalogue()

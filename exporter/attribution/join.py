@@ -27,6 +27,10 @@ PRECEDENCE: Final[Mapping[str, int]] = {
 MAX_WORKLOADS: Final = 256
 """Workloads of one device that are kept; a device is hardly shared by more."""
 
+MAX_RESOURCES: Final = 50
+"""Resources whose unknown ids are counted apart; a node hands out a handful."""
+OTHER: Final = "other"
+
 Who = tuple[str, str, str]
 """namespace, pod, container or else job"""
 
@@ -90,10 +94,18 @@ def join(
     free = sum((device.uuid, device.partition) not in allocation for vendor in vendors for device in _bearers(vendor))
     return Joined(
         allocation=allocation,
-        unmatched={resource: len(ids) for resource, ids in unmatched.items()},
+        unmatched=_few({resource: len(ids) for resource, ids in unmatched.items()}),
         unattributed={reason_if_free: free},
         contradictions=sum(each.contradicted for each in settled.values()),
     )
+
+
+def _few(unmatched: Mapping[str, int]) -> Mapping[str, int]:
+    """Those with the most ids; the others together. Each is a series of the agent's own metrics."""
+    if len(unmatched) <= MAX_RESOURCES:
+        return unmatched
+    ordered = sorted(unmatched.items(), key=lambda item: (-item[1], item[0]))
+    return {**dict(ordered[:MAX_RESOURCES]), OTHER: sum(count for _, count in ordered[MAX_RESOURCES:])}
 
 
 def _replaced(claims: Sequence[Claim]) -> dict[tuple[str, str], set[str]]:

@@ -106,7 +106,7 @@ async def main(folder: Path) -> None:
             lost = "document.getElementById('device-table').innerText.includes('does not answer')"
             await shoot(page, url, folder / "status-lost.png", 1280, 940, ready=lost)
         with tempfile.TemporaryDirectory() as name:
-            async with scene(Path(name), world(), node="node-7") as here:
+            async with scene(Path(name), world(), node="node-7", max_age_periods=10.0, deadline=1.0) as here:
                 await asyncio.sleep(10)
                 here.set(hanging(world()))
                 stale = "document.querySelector('#collector-table .flag').innerText.startsWith('stale')"

@@ -133,7 +133,7 @@ def test_a_stale_collector_shows_its_state_and_its_devices_no_numbers(tmp_path: 
         age = await page.text("#collector-table .age .value")
         await page.until(f"document.querySelector('#collector-table .age .value').innerText !== {age!r}")
 
-    play(tmp_path, world(), story)
+    play(tmp_path, world(), story, max_age_periods=10.0, deadline=1.0)
 
 
 def test_an_empty_node_says_so_and_what_to_do(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_a_collector_that_hangs_is_stale_and_its_devices_are_unknown(tmp_path: P
         assert (first.health, first.reasons, first.power_watts) == ("unknown", ("no fresh sample",), None)
         assert second.sampled_at is not None
 
-    play(tmp_path, world(), story, max_age_periods=2.0)
+    play(tmp_path, world(), story, max_age_periods=5.0, deadline=1.0)
 
 
 def test_the_agent_tells_how_it_is(tmp_path: Path) -> None:

@@ -262,3 +262,11 @@ def test_chosen_pod_labels_get_names_that_cannot_collide() -> None:
 def test_hostile_values_are_cut_and_cleaned() -> None:
     found = identified(pod({"ray.io/cluster": "a\n\x00b" + "x" * 500}))
     assert found.job_name == "ab" + "x" * 124
+
+
+def test_unknown_ids_are_counted_apart_for_a_bounded_number_of_resources() -> None:
+    many = [claim(f"ACME-9{place}", resource=f"acme.com/r{number}") for number in range(80) for place in range(number)]
+    found = joined(many).unmatched
+    assert len(found) == 51
+    assert found["acme.com/r79"] == 79
+    assert found["other"] == sum(range(30))
