@@ -6,10 +6,13 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from exporter.agent import Agent
 from exporter.config import Config
 from exporter.config.otlp import receivers
 from exporter.selfmetrics import SelfMetrics
+from exporter.status.model import OtlpEndpoint
 
 if TYPE_CHECKING:
     from exporter.otlp.service import Push
@@ -36,6 +39,12 @@ class Pusher:
             self._push = Push(config, self._metrics, lambda: self._agent.publication, began=self._began)
             self._agent.published = self._push.observe
             self._push.start()
+
+    def receivers(self) -> list[OtlpEndpoint]:
+        """How the receivers are, for the status page."""
+        if self._push is None:
+            return []
+        return [OtlpEndpoint(name=name, **msgspec.structs.asdict(report)) for name, report in self._push.reports()]
 
     async def stop(self) -> None:
         """Send once more what there is, within the time that the configuration gives."""

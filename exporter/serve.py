@@ -76,7 +76,7 @@ class _Service:
         self._metrics = SelfMetrics()
         self._agent = Agent(program.config, program.members, self._metrics)
         self._pusher = Pusher(self._agent, self._metrics)
-        self._monitor = Monitor(self._agent, lambda: self._program)
+        self._monitor = Monitor(self._agent, lambda: self._program, self._pusher.receivers)
         web = program.config.web_config_file
         self._keeper = Keeper(Path(web), self._metrics.web()) if web else None
         self._stop = asyncio.Event()

@@ -40,6 +40,20 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
     """On the monotonic clock."""
 
 
+class Report(msgspec.Struct, frozen=True):
+    """How one receiver is."""
+
+    up: bool | None
+    """Whether it took the last request; None before the first."""
+    last_success: float | None
+    """Unix seconds."""
+    hint: str
+    queued: int
+    """Requests that wait."""
+    dropped: int
+    """Points given up since the start."""
+
+
 class Delivery:
     """Sends what is put into its queue."""
 
@@ -64,6 +78,15 @@ class Delivery:
         self._failures = 0
         self._told: tuple[Outcome, float] | None = None
         self._full = False
+        self._last: Outcome | None = None
+        self._last_success: float | None = None
+        self._dropped = 0
+
+    def report(self) -> Report:
+        """How the receiver is, for the status page."""
+        last = self._last
+        up = None if last is None else last.result in ("success", "partial")
+        return Report(up, self._last_success, last.message if last else "", len(self._queue), self._dropped)
 
     async def put(self, request: Request) -> None:
         """Let a request wait for its turn. Compressing it has a thread."""
@@ -110,6 +133,9 @@ class Delivery:
         finally:
             self._sending = None
         self._metrics.exports.labels(outcome.result).inc()
+        self._last = outcome
+        if outcome.result in ("success", "partial"):
+            self._last_success = time.time()
         self._tell(outcome)
         if outcome.result == "retry":
             self._failures += 1
@@ -164,7 +190,9 @@ class Delivery:
             self._emptied.set()
 
     def _drop(self, gone: Sequence[_Waiting]) -> None:
-        self._metrics.dropped.inc(sum(waiting.points for waiting in gone))
+        points = sum(waiting.points for waiting in gone)
+        self._dropped += points
+        self._metrics.dropped.inc(points)
 
     def _tell(self, outcome: Outcome) -> None:
         """What is new goes into the log once, not with each request."""

@@ -17,7 +17,7 @@ from exporter.otlp import json, own
 from exporter.otlp.batch import Request
 from exporter.otlp.connection import Sender, shown
 from exporter.otlp.encode import Encoder, Selection
-from exporter.otlp.queue import Delivery
+from exporter.otlp.queue import Delivery, Report
 from exporter.otlp.resource import Resources, detect
 from exporter.selfmetrics import SelfMetrics
 
@@ -69,6 +69,10 @@ class _Receiver:
         )
         self._encoding = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
+
+    def report(self) -> tuple[str, Report]:
+        """The receiver's name without credentials, and how it is."""
+        return shown(self.endpoint), self._delivery.report()
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._delivery.run()), asyncio.create_task(self._tick())]
@@ -167,6 +171,10 @@ class Push:
             if not self._broken:
                 log.exception("OTLP: a publication is not understood: this is a fault of the agent, please report it")
             self._broken = True
+
+    def reports(self) -> list[tuple[str, Report]]:
+        """How the receivers are, by their names."""
+        return [receiver.report() for receiver in self._receivers]
 
     async def reload(self, config: Config) -> None:
         """Go on with another configuration; receivers that it does not touch keep their queues and streams."""

@@ -223,3 +223,18 @@ def test_libraries_of_the_push_are_loaded_where_they_are_used_and_nowhere_else()
     http = f"otlp.endpoint={DEAD} otlp.stop_timeout=0"
     assert modules(http) & {"opentelemetry", "grpc"} == {"opentelemetry"}
     assert "grpc" in modules(f"{http} otlp.protocol=grpc")
+
+
+def test_the_status_page_tells_how_a_receiver_is(tmp_path: Path) -> None:
+    with background() as server, Agent.start(tmp_path, environ(), config(endpoint=server.url, interval=1)) as agent:
+        wait_for(server, "hw.power")
+        found: list[dict[str, Any]] = []
+
+        def told() -> bool:
+            found[:] = json.loads(agent.get("/api/v1/status", accept="application/json").body)["otlp"]
+            return bool(found) and found[0].get("up") is True
+
+        until(told, "the receiver is not told")
+        [receiver] = found
+        assert server.url.removeprefix("http://") in receiver["name"]
+        assert time.time() - 60 < receiver["last_success"] <= time.time()

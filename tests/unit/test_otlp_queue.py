@@ -13,7 +13,7 @@ import pytest
 
 from exporter.otlp.answer import SUCCESS, Outcome
 from exporter.otlp.batch import Request
-from exporter.otlp.queue import Delivery
+from exporter.otlp.queue import Delivery, Report
 from exporter.otlp.streams import Stream
 from exporter.selfmetrics import SelfMetrics
 from tests.serving import run, until
@@ -323,3 +323,23 @@ def test_a_fault_of_the_sender_drops_its_request_and_no_other(caplog: pytest.Log
 
     run(test)
     assert "what is that?" in caplog.text
+
+
+def test_the_report_tells_how_the_receiver_is() -> None:
+    async def test() -> None:
+        async with delivery(REFUSED) as rig:
+            assert rig.delivery.report() == Report(None, None, "", 0, 0)
+            await rig.put(b"1", points=7)
+            await rig.delivery.flush(10)
+            refused = rig.delivery.report()
+            assert (refused.up, refused.last_success, refused.queued, refused.dropped) == (False, None, 0, 7)
+            assert refused.hint == REFUSED.message
+            before = time.time()
+            await rig.put(b"2")
+            await rig.delivery.flush(10)
+            taken = rig.delivery.report()
+            assert (taken.up, taken.hint, taken.dropped) == (True, "", 7)
+            assert taken.last_success is not None
+            assert before <= taken.last_success <= time.time()
+
+    run(test)
