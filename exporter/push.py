@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from exporter.otlp.service import Push
 
 log = logging.getLogger(__name__)
+
+
+def _origin(name: str) -> str:
+    """A receiver's address without its path, which can hold a token."""
+    parts = urlsplit(name)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else name
 
 
 class Pusher:
@@ -44,7 +51,9 @@ class Pusher:
         """How the receivers are, for the status page."""
         if self._push is None:
             return []
-        return [OtlpEndpoint(name=name, **msgspec.structs.asdict(report)) for name, report in self._push.reports()]
+        return [
+            OtlpEndpoint(name=_origin(name), **msgspec.structs.asdict(report)) for name, report in self._push.reports()
+        ]
 
     async def stop(self) -> None:
         """Send once more what there is, within the time that the configuration gives."""
