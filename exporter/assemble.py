@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
@@ -14,6 +13,7 @@ from collectors.base import Group
 from exporter.catalogue import Catalogue
 from exporter.config import SOURCES, CollectorConfig, Config, RawChoice
 from exporter.config.counters_csv import Counter
+from exporter.config.load import host_name
 from exporter.model import MetricType
 from exporter.registry import Found
 from exporter.spec import CollectorSpec, Timing
@@ -34,7 +34,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_name(config: Config, environ: Mapping[str, str] = os.environ) -> str:
-    return config.node or environ.get("NODE_NAME", "") or socket.gethostname()
+    return config.node or host_name(environ)
 
 
 def timing(config: Config) -> Timing:

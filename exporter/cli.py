@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import platform
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command == "version":
         print(f"accel-exporter {__version__} (Python {platform.python_version()})")
         return 0
+    if args.command == "serve":
+        # As process 1 of a container it would not be ended by a signal for which it has no handler yet.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         source = _source(args)
         program = read(source)

@@ -12,6 +12,8 @@ from exporter.catalogue import FaultClass
 MAX_CODES: Final = 64
 """Codes kept apart for one device; those beyond are counted as ``other``."""
 
+MAX_IN_ALL: Final = 8192
+"""Codes kept apart for all devices together."""
 MAX_LENGTH: Final = 128
 """Characters of a code; what is longer is no code and counts as ``other``."""
 
@@ -38,6 +40,8 @@ class FaultBook:
         self.hold = hold
         self._devices: dict[tuple[str, str], dict[str, dict[str, CodeCount]]] = {}
         """(vendor, uuid) → partition → code."""
+        self._known = 0
+        """Codes of all devices."""
 
     def record(
         self,
@@ -53,8 +57,10 @@ class FaultBook:
         vendor, uuid, partition = owner
         codes = self._devices.setdefault((vendor, uuid), {}).setdefault(partition, {})
         meaning = classify(code, table)
-        if len(code) > MAX_LENGTH or (code not in codes and len(codes) >= MAX_CODES):
+        full = len(codes) >= MAX_CODES or self._known >= MAX_IN_ALL
+        if len(code) > MAX_LENGTH or (full and code not in codes):
             code, meaning = OTHER, classify(OTHER, {})
+        self._known += code not in codes
         entry = codes.setdefault(code, CodeCount(meaning))
         entry.count += 1
         entry.last = min(now, max(entry.last, timestamp if 0 < timestamp <= now else now))
@@ -64,7 +70,7 @@ class FaultBook:
         """Drop what is known of a device or part that has gone."""
         vendor, uuid, partition = owner
         parts = self._devices.get((vendor, uuid), {})
-        parts.pop(partition, None)
+        self._known -= len(parts.pop(partition, {}))
         if not parts:
             self._devices.pop((vendor, uuid), None)
 

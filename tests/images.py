@@ -86,9 +86,9 @@ class Builder:
         self("copy", "--quiet", container, str(system), "/")
         self("commit", "--quiet", "--rm", container, BASE)
 
-    def build(self, target: str, *options: str) -> str:
+    def build(self, target: str, *options: str, tag: str = "") -> str:
         """The name of the image."""
-        image = f"localhost/accel-exporter:{target}"
+        image = f"localhost/accel-exporter:{tag or target}"
         fixed = ["--isolation", "chroot", "--format", "docker", "--timestamp", "0", "--build-arg", f"BASE={BASE}"]
         self("bud", *fixed, *options, "--target", target, "--tag", image, str(self._context), deadline=BUILD_DEADLINE)
         return image

@@ -23,24 +23,44 @@ class Twins:
 
     def __init__(self) -> None:
         self._drain = 0
-        self._single: deque[tuple[str, int, Origin, float, int]] = deque(maxlen=_MOST_REMEMBERED)
+        self._single: dict[tuple[str, int, Origin], deque[tuple[float, int]]] = {}
+        """Events that one source alone has told, by GPU, Xid and source: when, and in which drain; oldest first."""
 
     def next_drain(self) -> None:
         """Both sources are about to be read. An event that falls between is told one drain apart."""
         self._drain += 1
 
     def is_new(self, uuid: str, xid: int, origin: Origin, at: float) -> bool:
-        """False if the other source told this event before. ``at`` is in seconds of one clock for both."""
-        for position, (other_uuid, other_xid, other_origin, other_at, drain) in enumerate(self._single):
-            if (
-                (other_uuid, other_xid) == (uuid, xid)
-                and other_origin != origin
-                and (abs(at - other_at) <= SAME_EVENT or self._drain - drain <= 1)
-            ):
-                del self._single[position]
-                return False
-        self._single.append((uuid, xid, origin, at, self._drain))
+        """False if the other source told this event before. ``at`` is in seconds of one clock for both.
+
+        A driver in trouble logs thousands a second: none looks at all the others.
+        """
+        if self._waiting((uuid, xid, "kmsg" if origin == "nvml" else "nvml"), at):
+            return False
+        key = (uuid, xid, origin)
+        self._drop_old(key, at)
+        self._single.setdefault(key, deque(maxlen=_MOST_REMEMBERED)).append((at, self._drain))
+        if len(self._single) > _MOST_REMEMBERED:
+            del self._single[next(iter(self._single))]
         return True
+
+    def _waiting(self, key: tuple[str, int, Origin], at: float) -> bool:
+        """Whether such an event waits for its twin, which is this one: it does not wait any more."""
+        self._drop_old(key, at)
+        events = self._single.get(key)
+        if events is None:
+            return False
+        events.popleft()
+        if not events:
+            del self._single[key]
+        return True
+
+    def _drop_old(self, key: tuple[str, int, Origin], at: float) -> None:
+        events = self._single.get(key)
+        while events and abs(at - events[0][0]) > SAME_EVENT and self._drain - events[0][1] > 1:
+            events.popleft()
+        if events is not None and not events:
+            del self._single[key]
 
 
 class Window:

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -18,7 +19,10 @@ from exporter.config.otel import contradictions, with_standard
 from exporter.config.overlay import from_environment, from_flags
 from exporter.config.problems import ConfigError, KeyPath, Problem, one_of, show_key, wrong
 from exporter.config.yaml import Node, locate, source_of
+from exporter.families import clean
 
+MAX_NODE: Final = 253
+"""Characters of a name in DNS."""
 Names = Mapping[str, Collection[str]]
 """Collector → its names of something."""
 
@@ -160,9 +164,14 @@ def _wrong(tree: Node, path: KeyPath, value: object, expected: str) -> Problem:
     return wrong(source_of(tree, path), path, value, expected)
 
 
+def host_name(environ: Mapping[str, str]) -> str:
+    """What the environment, else the kernel, calls this host. Either may hold what no label or message can carry."""
+    return clean(environ.get("NODE_NAME", "") or socket.gethostname())[:MAX_NODE]
+
+
 def _complete(config: Config, tree: Node, environ: Mapping[str, str], options: Options) -> Config:
     """Fill in what follows from other settings and from the host."""
-    node = config.node or environ.get("NODE_NAME", "") or socket.gethostname()
+    node = config.node or host_name(environ)
     collectors = {
         name: _with_options(config.collectors.get(name, CollectorConfig()), options[name]) for name in options
     }

@@ -50,6 +50,19 @@ def test_the_last_of_many_configurations_is_in_force(tmp_path: Path) -> None:
         assert agent.log_text.count("configuration reloaded") < STORM
 
 
+def test_an_agent_that_is_ended_before_it_serves_ends_in_order() -> None:
+    """As process 1 of a container it would otherwise outlive the signal: that has no default action there."""
+    script = (
+        "import os, signal, sys, time\n"
+        "from exporter import cli\n"
+        "cli.read = lambda _: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(20))\n"
+        "sys.exit(cli.main(['serve']))\n"
+    )
+    began = time.monotonic()
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert time.monotonic() - began < 15
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]

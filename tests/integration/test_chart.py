@@ -117,9 +117,9 @@ def test_a_long_name_leaves_room_for_the_flavour() -> None:
     [
         ({"nvdia": {"enabled": True}}, "nvdia"),
         ({"nvidia": {"privilegd": True}}, "privilegd"),
-        ({"port": "9859"}, "/port"),
-        ({"image": {"digest": "latest"}}, "/image/digest"),
-        ({"networkPolicy": {"from": []}}, "/networkPolicy/from"),
+        ({"port": "9859"}, "port"),
+        ({"image": {"digest": "latest"}}, "digest"),
+        ({"networkPolicy": {"from": []}}, "from"),
         ({"nvidia": {"enabled": True}}, "auto.enabled and nvidia.enabled exclude each other"),
         ({"auto": {"enabled": False}}, "no flavour is enabled"),
         ({"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}, "would be scraped twice"),

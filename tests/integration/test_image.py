@@ -77,7 +77,7 @@ def test_the_bill_of_materials_lists_what_is_installed(builder: Builder, target:
 def test_the_same_sources_give_the_same_image(builder: Builder) -> None:
     digests = set()
     for _ in range(2):
-        image = builder.build("all", "--no-cache")
+        image = builder.build("all", "--no-cache", tag="again")
         with builder.container(image) as container:
             digests.add(container.digest(INSTALLED))
     assert len(digests) == 1

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from collectors.base import Fault
-from exporter import derived
+from exporter import derived, faults
 from exporter.allocated import AllocatedTime
 from exporter.energy import EnergyMeter
 from exporter.model import Workload
@@ -107,6 +107,25 @@ def test_a_code_without_end_is_counted_as_other() -> None:
     bench.book.record(catalogue(), [device("0")], [Fault(0, "x" * 1_000_000, 1.0)], now=2.0, monotonic=100.0)
     [text] = of(bench.publish(one(("acme_load_percent", 0, 50))), "accel_fault_code_total")
     assert 'code="other"' in text
+
+
+def test_codes_of_all_devices_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "MAX_IN_ALL", 100)
+    bench, many = Bench(), [device(f"{place}") for place in range(20)]
+
+    def record(first: int) -> dict[str, float]:
+        events = [Fault(place, f"acme:{first + code}", 1.0) for place in range(20) for code in range(50)]
+        bench.book.record(catalogue(), many, events, now=2.0, monotonic=100.0)
+        rows = [("acme_power_mw", place, 5) for place in range(20)]
+        found = bench.publish(snapshot(many, {"normal": sample(rows)}))
+        assert sum(of(found, "accel_faults_total").values()) == 20 * 50
+        return {text: float(value) for text, value in of(found, "accel_fault_code_total").items()}
+
+    # A device beyond the bound has one code: other.
+    assert len(record(1000)) == 100 + 18
+    for found in many:
+        bench.book.faults.forget(("acme", found.uuid, ""))
+    assert len(record(2000)) == 100 + 18
 
 
 @pytest.mark.parametrize("nonsense", [-5.0, 1e300, float("inf"), float("nan")])

@@ -201,6 +201,9 @@ def test_variable_names_are_unique() -> None:
         ("", {"NODE_NAME": "b"}, "b"),
         ("", {}, socket.gethostname()),
         ("", {"NODE_NAME": ""}, socket.gethostname()),
+        # What the environment holds is not checked by anybody: bytes that are no UTF-8, a name without end.
+        ("", {"NODE_NAME": "a\udcff"}, "a\ufffd"),
+        ("", {"NODE_NAME": "a" * 5000}, "a" * 253),
     ],
 )
 def test_the_node_is_the_setting_else_node_name_else_the_host(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -161,6 +162,21 @@ def test_sources_that_are_read_seldom_may_be_one_read_apart() -> None:
     assert twins.is_new("GPU-a", 79, "kmsg", 100.0)
     twins.next_drain()
     assert not twins.is_new("GPU-a", 79, "nvml", 160.0)
+
+
+def test_a_flood_of_xids_is_told_apart_in_bounded_time_and_memory() -> None:
+    twins = xid.Twins()
+    began = time.process_time()
+    for drain in range(10):
+        twins.next_drain()
+        for number in range(2000):
+            assert twins.is_new("GPU-a", 10_000 * drain + number, "kmsg", 100.0 + drain)
+            assert twins.is_new("GPU-a", 7, "kmsg", 100.0 + drain)
+    # To look at all that are remembered, for each event, takes a minute.
+    assert time.process_time() - began < 3
+    assert len(twins._single) <= 4096
+    assert not twins.is_new("GPU-a", 90_001, "nvml", 110.0)
+    assert not twins.is_new("GPU-a", 7, "nvml", 110.0)
 
 
 def test_a_window_counts_by_code_and_forgets() -> None:

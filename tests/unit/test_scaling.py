@@ -17,7 +17,7 @@ from exporter.schema import METRICS
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs/scaling.md"
 DEVICES: Final = 8
-TOLERANCE: Final = 0.1
+TOLERANCE: Final = 0.15
 """Numbers come and go with the catalogues; the page is to be right, not exact."""
 ROW: Final = re.compile(r"^\| (\w+) \| [^|]+ \| " + r" \| ".join([r"([\d.]+)"] * 7) + r" \|$", flags=re.MULTILINE)
 
@@ -70,7 +70,9 @@ def test_every_vendor_that_can_be_simulated_is_there() -> None:
 
 @pytest.mark.parametrize("vendor", rows())
 def test_a_vendors_row_is_right(vendor: str) -> None:
-    assert measured(vendor) == pytest.approx(rows()[vendor], rel=TOLERANCE, abs=2)
+    found = measured(vendor)
+    row = " | ".join(f"{figure:.0f}" if figure > 20 else f"{figure:.1f}" for figure in found)
+    assert found == pytest.approx(rows()[vendor], rel=TOLERANCE, abs=2), f"its row would be: {row}"
 
 
 def test_the_share_of_series_that_churn_is_right() -> None:
