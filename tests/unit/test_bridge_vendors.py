@@ -66,8 +66,8 @@ def test_readings_and_devices_survive_the_way_through_text(folder: Path, parts: 
         assert [device.raw_labels for device in scrape.devices] == [device.raw_labels for device in rig.devices]
 
 
-def test_a_big_page_is_read_in_time() -> None:
-    """A known sample takes about 5 µs; the limit is far above, for a machine that does something else besides."""
+def test_a_big_page_is_read_in_linear_time() -> None:
+    """Twice the page takes about twice the processor time; with slack, for machines are shared."""
     folder = FOLDERS[0]
     catalogue = load(folder, folder.name)
     data = {**tables(catalogue), "simulation": simulation(folder)}
@@ -80,9 +80,16 @@ def test_a_big_page_is_read_in_time() -> None:
     told = msgspec.convert(data, Tables)
     assert told.bridge is not None
     reader = Reader(told, told.bridge, {"normal": frozenset(catalogue.series)}, max_series=100_000, max_age=300)
-    best = 1.0
-    for _ in range(4):
-        started = time.perf_counter()
-        scrape = reader.read([text], openmetrics=False, now=time.time())
-        best = min(best, (time.perf_counter() - started) / scrape.known)
-    assert best < 50e-6
+    lines = text.splitlines(keepends=True)
+    half = b"".join(lines[: len(lines) // 2])
+
+    def cost(page: bytes) -> float:
+        """Processor time a known sample, the best of some."""
+        best = 1.0
+        for _ in range(4):
+            started = time.process_time()
+            scrape = reader.read([page], openmetrics=False, now=time.time())
+            best = min(best, (time.process_time() - started) / scrape.known)
+        return best
+
+    assert cost(text) < 10 * cost(half)

@@ -20,6 +20,7 @@ class HostEngine:
         self._port = 0
         self._listener: socket.socket | None = None
         self._taken: list[socket.socket] = []
+        self._taker: threading.Thread | None = None
 
     def __enter__(self) -> HostEngine:
         self.start()
@@ -48,7 +49,8 @@ class HostEngine:
             self._port = listener.getsockname()[1]
         listener.listen()
         self._listener = listener
-        threading.Thread(target=self._take, args=(listener,), daemon=True).start()
+        self._taker = threading.Thread(target=self._take, args=(listener,), daemon=True)
+        self._taker.start()
 
     def stop(self) -> None:
         """As if it had been killed: nothing listens, and every connection is closed."""
@@ -57,6 +59,10 @@ class HostEngine:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()
+        if self._taker is not None:
+            # What it took last is in the list only when it has ended.
+            self._taker.join()
+            self._taker = None
         for connection in self._taken:
             connection.close()
         self._taken = []
