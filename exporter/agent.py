@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 SLACK: Final = 0.05
 """Seconds behind the moment at which a sample becomes stale, for a timer may come early."""
+PAUSE: Final = 0.1
+"""Seconds between two publications, or as long as one takes: a storm of events leaves half of the time to scrapes."""
 
 
 class _Live(msgspec.Struct, frozen=True, eq=False):
@@ -59,6 +61,8 @@ class Agent:
         self._bus = Bus(config.paths.host.sys)
         self._released_until = 0.0
         self._pending = False
+        self._soon: asyncio.TimerHandle | None = None
+        self._not_before = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._dead: str = ""
         self._broken: str = ""
@@ -84,8 +88,9 @@ class Agent:
 
     async def stop(self) -> None:
         """Stop all collectors; each lets go of its driver within the grace time."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._soon):
+            if timer is not None:
+                timer.cancel()
         for live in self._live.values():
             live.task.cancel()
         await self.attribution.stop()
@@ -196,13 +201,16 @@ class Agent:
         self._book.record(catalogue, devices, faults, now=time.time(), monotonic=time.monotonic())
 
     def _changed(self) -> None:
-        """Publish soon: once for all changes of this turn of the event loop."""
+        """Publish soon: at once, or where a publication has just been made after a pause, once for all changes."""
         if not self._pending:
             self._pending = True
-            asyncio.get_running_loop().call_soon(self._publish)
+            delay = max(0.0, self._not_before - time.monotonic())
+            self._soon = asyncio.get_running_loop().call_later(delay, self._publish)
 
     def _publish(self) -> None:
         self._pending = False
+        if self._soon is not None:
+            self._soon.cancel()
         monotonic = time.monotonic()
         # The agent's own metrics are written with a publication: without samples they must move on, too.
         self._set_timer(monotonic + self._config.intervals.period("normal"))
@@ -215,6 +223,8 @@ class Agent:
                 log.exception("no publication could be made: this is a fault of the agent, please report it")
             self._broken = f"no publication could be made: {error!r}"
             self._publication, self._expires = Publication(self._publication.version + 1), math.inf
+        ended = time.monotonic()
+        self._not_before = ended + max(PAUSE, ended - monotonic)
         self.published(self._publication)
 
     def _publish_now(self, now: float, monotonic: float) -> None:

@@ -58,9 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _fill_standard_descriptors() -> None:
     """Who closed 0, 1 or 2 would have sockets take their places, and an error message go to a client."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest that is free is taken: this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _run(args: argparse.Namespace, source: Source, program: Program) -> int:

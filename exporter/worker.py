@@ -274,7 +274,7 @@ def main() -> int:
             reply = _packed(session.answer(decoder.decode(body)))
             while reply:
                 reply = reply[os.write(sink, reply) :]
-    except BrokenPipeError:
+    except (BrokenPipeError, ConnectionResetError):
         print("the agent is gone", file=sys.stderr)
     finally:
         session.close()

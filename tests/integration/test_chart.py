@@ -117,16 +117,17 @@ def test_a_long_name_leaves_room_for_the_flavour() -> None:
     [
         ({"nvdia": {"enabled": True}}, "nvdia"),
         ({"nvidia": {"privilegd": True}}, "privilegd"),
-        ({"port": "9859"}, "port"),
-        ({"image": {"digest": "latest"}}, "digest"),
-        ({"networkPolicy": {"from": []}}, "from"),
+        ({"port": "9859"}, r"\bport\b"),
+        ({"image": {"digest": "latest"}}, "image.digest"),
+        ({"networkPolicy": {"from": []}}, "networkPolicy.from"),
         ({"nvidia": {"enabled": True}}, "auto.enabled and nvidia.enabled exclude each other"),
         ({"auto": {"enabled": False}}, "no flavour is enabled"),
         ({"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}, "would be scraped twice"),
     ],
 )
 def test_wrong_values_are_refused_with_the_place(values: Json, words: str) -> None:
-    assert words in refusal(values)
+    # Releases of Helm write a path with dots or with slashes.
+    assert re.search(words, refusal(values))
 
 
 def test_every_value_is_known_to_the_schema() -> None:

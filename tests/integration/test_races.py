@@ -141,6 +141,19 @@ def test_a_vendor_that_is_switched_off_takes_nothing_with_it(stage: Stage, monke
     assert troubles == [""]
 
 
+def test_a_storm_of_events_is_published_together(stage: Stage) -> None:
+    async def story(agent: Agent) -> None:
+        before, began = agent.publication.version, time.monotonic()
+        while time.monotonic() < began + 1.0:
+            agent._changed()
+            await asyncio.sleep(0)
+        # Ten a second, and those that the standstill of a busy machine adds.
+        assert 3 <= agent.publication.version - before <= 15
+        assert power(agent) == [5]
+
+    stage.play(story)
+
+
 def test_after_a_standstill_nothing_stale_is_seen_even_once(stage: Stage) -> None:
     async def story(agent: Agent) -> None:
         assert power(agent) == [5]
