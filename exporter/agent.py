@@ -216,7 +216,8 @@ class Agent:
         self._set_timer(monotonic + self._config.intervals.period("normal"))
         try:
             self._publish_now(time.time(), monotonic)
-            self._broken = ""
+            broken = self._publisher.broken
+            self._broken = "; ".join(f"no series of {name} can be made: {why}" for name, why in broken.items())
         except Exception as error:
             # Frozen numbers would be the worst answer: show none, and let whoever watches /healthz know.
             if not self._broken:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -10,8 +11,11 @@ from exporter.derived import Book, derive, reporting, source_blocks
 from exporter.families import Block, Family, Publication
 from exporter.faults import Owner
 from exporter.model import Attributed, SeriesId, Snapshot
+from exporter.normalize import Plan
 from exporter.schema import METRICS
 from exporter.view import Blocks, Header, View
+
+log = logging.getLogger(__name__)
 
 
 class CollectorStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +40,14 @@ class _Given(msgspec.Struct, frozen=True):
 NOTHING = _Given()
 
 
+class _Made(msgspec.Struct, frozen=True):
+    """The series of one collector."""
+
+    blocks: tuple[Blocks, ...]
+    plan: Plan
+    repeated: int
+
+
 class Publisher:
     """Makes publications, one after the other."""
 
@@ -43,6 +55,8 @@ class Publisher:
         """``dropped(reason, count)`` is told how many series are left out of each publication."""
         self._book = book
         self._dropped = dropped
+        self.broken: dict[str, str] = {}
+        """Collectors of which nothing is in the last publication, since it could not be made → why."""
         self._version = 0
         self._seen: dict[str, int] = {}
 
@@ -60,42 +74,57 @@ class Publisher:
         merged: Blocks = {}
         headers: dict[str, Header] = {}
         given: dict[str, _Given] = {}
+        broken: dict[str, str] = {}
         duplicates = 0
         for status in collectors:
             snapshot = status.snapshot
             if snapshot is None:
                 continue
+            before = given.get(snapshot.vendor, NOTHING)
+            try:
+                made = self._made(status.view, snapshot, attributed, before, now=now, monotonic=monotonic)
+            except Exception as error:
+                # What is wrong with one vendor's numbers or tables takes no other's along.
+                if status.name not in self.broken:
+                    log.exception("no series of this collector can be made", extra={"collector": status.name})
+                broken[status.name] = repr(error)
+                continue
             for header in status.view.headers.values():
                 headers.setdefault(header.name, header)
-            before = given.get(snapshot.vendor, NOTHING)
-            blocks, plan, repeated = status.view.update(snapshot, allocation, before.series, monotonic)
-            duplicates += repeated + _merge(merged, blocks)
-            if status.view.options.common:
-                if snapshot.bridged:
-                    self._book.observe(status.view.catalogue, snapshot, now=now, monotonic=monotonic)
-                derived = derive(
-                    status.view,
-                    snapshot,
-                    plan,
-                    self._book,
-                    attributed,
-                    covered=before.devices,
-                    now=now,
-                    monotonic=monotonic,
-                )
-                duplicates += _merge(merged, derived) + _merge(
-                    merged, source_blocks(snapshot.vendor, plan, snapshot.source)
-                )
+            duplicates += made.repeated + sum(_merge(merged, blocks) for blocks in made.blocks)
             if sum(other.view.catalogue.collector.vendor == snapshot.vendor for other in collectors) > 1:
                 given[snapshot.vendor] = _Given(
-                    before.series | frozenset(plan.sources),
+                    before.series | frozenset(made.plan.sources),
                     before.devices | {(device.uuid, device.partition) for device in snapshot.devices},
                 )
+        self.broken = broken
         self._book.keep(_owners(collectors))
         for name, block in self._counts(collectors, monotonic):
             duplicates += _merge(merged, {name: [block]})
         self._dropped("duplicate", duplicates)
         return Publication(self._version, tuple(_families(merged, headers)), now, allocation)
+
+    def _made(
+        self,
+        view: View,
+        snapshot: Snapshot,
+        attributed: Attributed | None,
+        before: _Given,
+        *,
+        now: float,
+        monotonic: float,
+    ) -> _Made:
+        """All series of one collector, but for those that another of the same vendor has given ``before``."""
+        allocation = attributed.allocation if attributed is not None else None
+        blocks, plan, repeated = view.update(snapshot, allocation, before.series, monotonic)
+        if not view.options.common:
+            return _Made((blocks,), plan, repeated)
+        if snapshot.bridged:
+            self._book.observe(view.catalogue, snapshot, now=now, monotonic=monotonic)
+        derived = derive(
+            view, snapshot, plan, self._book, attributed, covered=before.devices, now=now, monotonic=monotonic
+        )
+        return _Made((blocks, derived, source_blocks(snapshot.vendor, plan, snapshot.source)), plan, repeated)
 
     def _counts(self, collectors: Sequence[CollectorStatus], monotonic: float) -> Iterable[tuple[str, Block]]:
         """Devices present, reporting and expected, by vendor."""

@@ -47,6 +47,8 @@ MAX_ERRORS: Final = 100
 MAX_TEXT: Final = 4096
 """Characters of a label's value or of a device's fact: what is longer is none, and each scrape would carry it."""
 MAX_HINT: Final = 1000
+MAX_DEVICES: Final = 16_384
+"""Devices and parts of one vendor: each costs the agent a dozen series, and the event loop its time."""
 
 _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 Row = tuple[str, int, Labels]
@@ -201,6 +203,10 @@ def _number(value: Number) -> Number:
 
 def _check_devices(devices: tuple[Device, ...]) -> None:
     """Two devices of one identity would give two series of one name."""
+    if len(devices) > MAX_DEVICES:
+        raise ValueError(
+            f"the collector gave {len(devices)} devices and parts, and no node has more than {MAX_DEVICES}"
+        )
     seen: set[tuple[str, str]] = set()
     for device in devices:
         if not device.uuid:

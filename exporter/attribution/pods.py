@@ -11,7 +11,7 @@ import msgspec
 
 from exporter.attribution.api import Api, ApiError, Backoff, Expired, decoded
 from exporter.attribution.claims import NamespaceLabels, Owner, Pod, Pods, Status
-from exporter.attribution.watch import Listed, Object, by_name
+from exporter.attribution.watch import Listed, Object, Outage, by_name
 
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
 
@@ -51,6 +51,7 @@ class Poll:
         self.status = Status(up=False, hint="not asked yet")
         self._api, self._period, self._changed, self._failed = api, period, changed, failed
         self._backoff = Backoff()
+        self._outage = Outage()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -62,6 +63,8 @@ class Poll:
                 kind, asked = (error.kind, error.pause) if isinstance(error, ApiError) else ("answer", None)
                 self._failed(kind)
                 self.status = Status(up=False, last_success=self.status.last_success, hint=f"the kubelet: {error}")
+                if self._outage.is_too_long():
+                    self.objects = {}
                 pause = max(pause, self._backoff.pause(asked))
                 self._changed()
             else:
@@ -69,6 +72,7 @@ class Poll:
             await asyncio.sleep(pause)
 
     def _take(self, objects: dict[tuple[str, str], PodObject]) -> None:
+        self._outage.end()
         news = objects != self.objects or not self.status.up
         self.objects = objects
         self.status = Status(up=True, last_success=time.time())

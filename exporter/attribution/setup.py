@@ -36,6 +36,9 @@ NAMESPACE_FILE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace
 RETRY: Final = 30.0
 """Seconds between two tries to learn what the API server serves."""
 
+MAX_NAMESPACES: Final = 50_000
+"""Of the cluster."""
+
 Task = Callable[[], Coroutine[None, None, None]]
 Failed = Callable[[str, str], None]
 """source, kind"""
@@ -190,7 +193,14 @@ def _with_pods(
     )
     if kubernetes.namespaces and api is not None:
         namespaces = Watch(
-            api, "/api/v1/namespaces", {}, Object, changed=changed, failed=pods_failed, metadata_only=True
+            api,
+            "/api/v1/namespaces",
+            {},
+            Object,
+            changed=changed,
+            failed=pods_failed,
+            metadata_only=True,
+            most=MAX_NAMESPACES,
         )
         parts = msgspec.structs.replace(
             parts,

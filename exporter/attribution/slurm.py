@@ -23,6 +23,8 @@ MAX_FILES: Final = 2048
 MAX_JOBS: Final = 64
 """Jobs of one file; more share no device."""
 MAX_ID: Final = 128
+OUTDATED: Final = 60.0
+"""Seconds for which the files count while a reading of them does not end."""
 RENDER_MINORS: Final = 128
 """Some prologs number devices by the minors of their render nodes, which begin here."""
 
@@ -73,6 +75,7 @@ class SlurmSource:
         self._claims: tuple[Claim, ...] = ()
         self._status = Status(up=False, hint="the directories have not been read yet")
         self._details = details
+        self._is_late = False
 
     @property
     def status(self) -> Status:
@@ -81,7 +84,9 @@ class SlurmSource:
         return self._status
 
     def claims(self) -> Sequence[Claim]:
-        """With the user for a tenant where nothing tells the account."""
+        """With the user for a tenant where nothing tells the account. None while a reading does not end."""
+        if self._is_late:
+            return ()
         details = self._details
         told = [claim if details is None else details.fill(claim) for claim in self._claims]
         return [msgspec.structs.replace(c, tenant=c.raw.get("job_user", "")) if not c.tenant else c for c in told]
@@ -89,7 +94,7 @@ class SlurmSource:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            claims, problems = await asyncio.to_thread(self._read)
+            claims, problems = await self._in_time()
             if problems:
                 self._failed("io")
                 self._status = Status(up=False, last_success=self._status.last_success, hint="; ".join(problems[:3]))
@@ -99,6 +104,24 @@ class SlurmSource:
                 self._claims = claims
                 self._changed()
             await asyncio.sleep(self._config.poll)
+
+    async def _in_time(self) -> tuple[tuple[Claim, ...], list[str]]:
+        """What ``_read`` says. A directory on a file system that does not answer is told as such, and waited for."""
+        reading = asyncio.create_task(asyncio.to_thread(self._read))
+        try:
+            done, _ = await asyncio.wait((reading,), timeout=OUTDATED)
+            if not done:
+                self._is_late = True
+                self._failed("timeout")
+                hint = "a directory does not answer: is its file system away?"
+                self._status = Status(up=False, last_success=self._status.last_success, hint=hint)
+                self._changed()
+            return await reading
+        finally:
+            reading.cancel()
+            if self._is_late:
+                self._is_late = False
+                self._changed()
 
     def _read(self) -> tuple[tuple[Claim, ...], list[str]]:
         """What all files of all directories that are there say, and what could not be read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 import time
@@ -23,7 +24,10 @@ GRACE: Final = 30.0
 """A watch that is silent for so much longer than asked is dead."""
 SHORT: Final = 1.0
 """Seconds; a server that ends every watch sooner must not be asked without pause."""
-MAX_OBJECTS: Final = 50_000
+MAX_OBJECTS: Final = 4096
+"""Of one node, which has some hundred pods at the most."""
+OUTDATED: Final = 600.0
+"""Seconds for which objects count while their server is away. A pod of the same name may be another by then."""
 APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """An annotation with the whole object once more."""
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -95,8 +99,9 @@ class Watch(Generic[T]):
         changed: Callable[[], None],
         failed: Callable[[str], None],
         metadata_only: bool = False,
+        most: int | None = None,
     ) -> None:
-        """``failed`` is told the kind of each trouble, for a counter."""
+        """``failed`` is told the kind of each trouble, for a counter. ``most``: objects that are kept."""
         self.objects: dict[tuple[str, str], T] = {}
         self.status = Status(up=False, hint="not asked yet")
         self._api, self._path, self._query = api, path, dict(query)
@@ -108,6 +113,8 @@ class Watch(Generic[T]):
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
         self._version = ""
         self._backoff = Backoff()
+        self._most = MAX_OBJECTS if most is None else most
+        self._outage = Outage()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -133,10 +140,13 @@ class Watch(Generic[T]):
         if self.status.up or self.status.hint != error.hint:
             log.warning("the API server does not tell: %s", error.hint)
         self.status = Status(up=False, last_success=self.status.last_success, hint=error.hint)
+        if self._outage.is_too_long():
+            self.objects, self._version = {}, ""
         self._changed()
 
     def _up(self) -> None:
         was_up = self.status.up
+        self._outage.end()
         self.status = Status(up=True, last_success=time.time())
         if not was_up:
             self._changed()
@@ -145,7 +155,7 @@ class Watch(Generic[T]):
         query = {**self._query, **({"resourceVersion": "0"} if cached else {})}
         body = await self._api.get(self._path, query, accept=self._accept[0])
         found = decoded(self._list_decoder, body, self._path)
-        self.objects = by_name(found.items or ())
+        self.objects = by_name(found.items or (), self._most)
         self._version = found.metadata.version
         self._up()
         self._changed()
@@ -186,7 +196,7 @@ class Watch(Generic[T]):
             return
         if event.type == "DELETED":
             self.objects.pop(key(item), None)
-        elif key(item) in self.objects or len(self.objects) < MAX_OBJECTS:
+        elif key(item) in self.objects or len(self.objects) < self._most:
             self.objects[key(item)] = slim(item)
         self._changed()
 
@@ -198,9 +208,27 @@ class Watch(Generic[T]):
         raise ApiError("server", f"{self._path}: the watch ended with {failure.code} {failure.reason}")
 
 
-def by_name(items: Iterable[T]) -> dict[tuple[str, str], T]:
+class Outage:
+    """For how long a server has been away."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def end(self) -> None:
+        """It answers."""
+        self._since = None
+
+    def is_too_long(self) -> bool:
+        """It did not answer just now: whether what it said before is too old to be shown."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        return now - self._since > OUTDATED
+
+
+def by_name(items: Iterable[T], most: int = MAX_OBJECTS) -> dict[tuple[str, str], T]:
     """Objects by namespace and name, as many as are kept."""
-    return {key(item): slim(item) for item, _ in zip(items, range(MAX_OBJECTS), strict=False)}
+    return {key(item): slim(item) for item in itertools.islice(items, most)}
 
 
 def slim(item: T) -> T:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exporter.worker import MAX_TEXT
+from exporter.worker import MAX_DEVICES, MAX_TEXT
 from tests.integration.test_supervisor import DEVICES, GOOD, World, live, running, until
 
 POWER = ["acme_power_mw", 0, 5000, []]
@@ -87,5 +87,18 @@ def test_a_device_with_endless_facts_is_refused(world: World, device: dict[str, 
         await until(lambda: world.runner.state == "failed")
         assert "characters" in world.runner.hint
         assert len(world.runner.hint) < 1000
+
+    live(world, story)
+
+
+def test_devices_without_end_are_refused(world: World) -> None:
+    async def story(world: World) -> None:
+        many = [{"uuid": f"ACME-{number}", "index": str(number)} for number in range(MAX_DEVICES + 1)]
+        world.set({**GOOD, "devices": many})
+        await until(lambda: world.runner.state == "failed")
+        assert f"{MAX_DEVICES + 1} devices" in world.runner.hint
+        world.set({**GOOD, "devices": many[:-1]})
+        await running(world)
+        assert len(world.snapshot.devices) == MAX_DEVICES
 
     live(world, story)

@@ -141,6 +141,23 @@ def test_a_vendor_that_is_switched_off_takes_nothing_with_it(stage: Stage, monke
     assert troubles == [""]
 
 
+def test_a_vendor_whose_series_cannot_be_made_is_told_and_recovers(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    async def story(agent: Agent) -> None:
+        with monkeypatch.context() as trouble:
+            trouble.setattr("exporter.publisher.derive", broken)
+            await until(lambda: "acme" in agent.trouble)
+            assert power(agent) == []
+        await until(lambda: power(agent) == [5])
+        assert agent.trouble == ""
+
+    stage.play(story)
+
+
 def test_a_storm_of_events_is_published_together(stage: Stage) -> None:
     async def story(agent: Agent) -> None:
         before, began = agent.publication.version, time.monotonic()
