@@ -216,8 +216,11 @@ class Agent:
         self._set_timer(monotonic + self._config.intervals.period("normal"))
         try:
             self._publish_now(time.time(), monotonic)
-            broken = self._publisher.broken
-            self._broken = "; ".join(f"no series of {name} can be made: {why}" for name, why in broken.items())
+            self._broken = ""
+            # Not a reason to restart the agent, which would take the other vendors' series, too.
+            for name, live in self._live.items():
+                up = live.runner.state == "running" and name not in self._publisher.broken
+                self.metrics.up.labels(name).set(int(up))
         except Exception as error:
             # Frozen numbers would be the worst answer: show none, and let whoever watches /healthz know.
             if not self._broken:

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -67,7 +68,7 @@ class Session:
 
     def __init__(self) -> None:
         self._collector: Collector | None = None
-        self._call_limit = 0.0
+        self.call_limit = 0.0
         self._devices = 0
         self._identities: tuple[frozenset[str], ...] = ()
         """The names of each device's own labels."""
@@ -77,9 +78,9 @@ class Session:
     def answer(self, request: Request) -> Reply:
         """Do what is asked; a collector's failure becomes a reply."""
         if isinstance(request, Configure):
-            self._call_limit = request.call_limit
+            self.call_limit = request.call_limit
         # The default action of SIGALRM ends the process even inside a call that never returns, and without the agent.
-        signal.setitimer(signal.ITIMER_REAL, self._call_limit)
+        signal.setitimer(signal.ITIMER_REAL, self.call_limit)
         try:
             return self._answer(request)
         except Unavailable as error:
@@ -267,9 +268,18 @@ def _private_channel() -> tuple[int, int]:
     return source, sink
 
 
+def _take_alarms() -> None:
+    """Have a thread that does nothing and blocks no signal.
+
+    A library may block all signals in the thread that calls it; the alarm that ends a hung call then finds this one.
+    """
+    threading.Thread(target=threading.Event().wait, name="alarms", daemon=True).start()
+
+
 def main() -> int:
     """Serve requests until the agent closes the channel."""
     source, sink = _private_channel()
+    _take_alarms()
     # The agent decides when a worker ends; a signal to the whole group must not cut a driver call short.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -283,6 +293,8 @@ def main() -> int:
     except (BrokenPipeError, ConnectionResetError):
         print("the agent is gone", file=sys.stderr)
     finally:
+        # Nobody is there any more who would end a close that hangs.
+        signal.setitimer(signal.ITIMER_REAL, session.call_limit)
         session.close()
     return 0
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+import sys
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from exporter.assemble import Member
 from exporter.config import Config, Intervals, Paths
 from exporter.config.attribution import Attribution, StaticOwner
 from exporter.model import Number
+from exporter.publisher import Publisher
 from exporter.selfmetrics import SelfMetrics
 from exporter.spec import CollectorSpec
 from exporter.view import ViewOptions
@@ -81,6 +83,15 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The vendor's package can be imported by the agent itself, and nothing of it stays for the next test."""
+    monkeypatch.syspath_prepend(FOLDER.parent)
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == FOLDER.name]:
+        del sys.modules[name]
+
+
 def power(agent: Agent) -> list[Number]:
     return [value for text, value in series(agent.publication).items() if text.startswith("accel_power_watts{")]
 
@@ -121,6 +132,29 @@ def test_a_fault_of_the_agent_shows_no_frozen_number_and_is_seen_from_outside(
     stage.play(story)
 
 
+def test_a_collector_whose_series_cannot_be_made_is_down_and_the_agent_is_not(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(agent: Agent) -> None:
+        def up() -> float | None:
+            return agent.metrics.registry.get_sample_value("accel_exporter_collector_up", {"collector": "acme"})
+
+        await until(lambda: up() == 1)
+        made = Publisher._made
+
+        def broken(*_: Any, **__: Any) -> Any:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(Publisher, "_made", broken)
+        await until(lambda: up() == 0)
+        assert agent.trouble == ""
+        assert power(agent) == []
+        monkeypatch.setattr(Publisher, "_made", made)
+        await until(lambda: up() == 1 and power(agent) == [5])
+
+    stage.play(story)
+
+
 def test_attribution_that_fails_takes_nothing_with_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise KeyError("x")
@@ -153,10 +187,8 @@ def test_a_reload_touches_only_what_it_changes(stage: Stage) -> None:
     stage.play(story)
 
 
-def test_a_service_that_a_vendors_programs_ask_is_offered_where_it_is_wanted(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(FOLDER.parent)
+@pytest.mark.usefixtures("importable")
+def test_a_service_that_a_vendors_programs_ask_is_offered_where_it_is_wanted(stage: Stage) -> None:
     told = Path(stage.member.spec.paths.run) / "told"
     plain = stage.member
     options = {**plain.spec.options, "ask": True}
@@ -170,10 +202,8 @@ def test_a_service_that_a_vendors_programs_ask_is_offered_where_it_is_wanted(
     stage.play(story)
 
 
-def test_a_service_that_cannot_be_offered_leaves_the_rest_alone(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.syspath_prepend(FOLDER.parent)
+@pytest.mark.usefixtures("importable")
+def test_a_service_that_cannot_be_offered_leaves_the_rest_alone(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     Path(stage.member.spec.paths.run).rmdir()
     options = {**stage.member.spec.options, "ask": True}
     spec = msgspec.structs.replace(stage.member.spec, options=options)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -337,46 +335,3 @@ def test_a_release_during_a_hang_ends_the_hang(tmp_path: Path) -> None:
         await running(world)
 
     live(World(tmp_path, stop_grace=0.2), story)
-
-
-def test_a_worker_that_loses_its_agent_lets_the_driver_go(tmp_path: Path) -> None:
-    """kill -9 of the agent: the worker sees its channel end."""
-    import subprocess
-    import sys
-
-    world = World(tmp_path)
-    script = (
-        "import asyncio, sys\n"
-        "from pathlib import Path\n"
-        "from tests.integration.test_supervisor import World\n"
-        f"w = World(Path({str(tmp_path / 'inner')!r}))\n"
-        "print('ready', flush=True)\n"
-        "asyncio.run(w.runner.run())\n"
-    )
-    (tmp_path / "inner").mkdir()
-    agent = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True
-    )
-    try:
-        assert agent.stdout is not None
-        agent.stdout.readline()
-        inner = World.__new__(World)
-        inner.path = tmp_path / "inner" / "world.json"
-        end = time.monotonic() + 10
-        children: list[int] = []
-        while not children and time.monotonic() < end:
-            text = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text()
-            children = [int(child) for child in text.split()]
-            time.sleep(0.05)
-        time.sleep(0.5)
-        os.kill(agent.pid, signal.SIGKILL)
-        agent.wait()
-        while not inner.closed() and time.monotonic() < end:
-            time.sleep(0.02)
-        assert inner.closed() == children
-    finally:
-        agent.kill()
-        agent.wait()
-        if agent.stdout is not None:
-            agent.stdout.close()
-    del world

@@ -2,8 +2,8 @@
 
 Keys of the file, all optional: ``devices`` (fields of collectors.base.Device), ``readings`` (group → rows of series,
 device, value, labels), ``faults``, ``lost``, ``errors``, ``rediscover``, ``unavailable`` ([state, hint]), and ``do``:
-what goes wrong in a call (``hang``, ``crash``, ``exit``, ``print``, ``raise``, ``flood``, ``orphan``), or ``do_<call>``
-in that call alone.
+what goes wrong in a call (``hang``, ``deaf``, ``crash``, ``exit``, ``print``, ``raise``, ``flood``, ``orphan``), or
+``do_<call>`` in that call alone. In ``close`` only ``do_close`` counts.
 """
 
 from __future__ import annotations
@@ -52,27 +52,36 @@ class AcmeCollector:
     def close(self) -> None:
         with Path(f"{self._path}.closed").open("a") as file:
             file.write(f"{os.getpid()}\n")
+        _misbehave(json.loads(self._path.read_text()).get("do_close"))
 
     def _world(self, call: str) -> dict[str, Any]:
         world: dict[str, Any] = json.loads(self._path.read_text())
         if world.get("unavailable"):
             state, hint = world["unavailable"]
             raise Unavailable(state, hint, restart=bool(world.get("restart")))
-        match world.get(f"do_{call}", world.get("do")):
-            case "hang":
-                while True:
-                    time.sleep(60)
-            case "crash":
-                os.kill(os.getpid(), signal.SIGSEGV)
-            case "exit":
-                os._exit(3)
-            case "print":
-                os.write(1, b"\x00\x00\x00\x05hello")
-                print("noise of a library", file=sys.stderr)
-            case "flood":
-                os.write(1, b"x" * 3_000_000 + b"\n")
-            case "raise":
-                raise ZeroDivisionError("a fault of the collector")
-            case "orphan":
-                subprocess.Popen(["sleep", "300"])
+        _misbehave(world.get(f"do_{call}", world.get("do")))
         return world
+
+
+def _misbehave(how: str | None) -> None:
+    match how:
+        case "hang":
+            while True:
+                time.sleep(60)
+        case "deaf":
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            while True:
+                time.sleep(60)
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "exit":
+            os._exit(3)
+        case "print":
+            os.write(1, b"\x00\x00\x00\x05hello")
+            print("noise of a library", file=sys.stderr)
+        case "flood":
+            os.write(1, b"x" * 3_000_000 + b"\n")
+        case "raise":
+            raise ZeroDivisionError("a fault of the collector")
+        case "orphan":
+            subprocess.Popen(["sleep", "300"])
