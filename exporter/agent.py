@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -152,6 +152,11 @@ class Agent:
         return [self._live[name].runner for name in sorted(self._live)]
 
     @property
+    def without_series(self) -> Mapping[str, str]:
+        """Collectors that give samples of which no series can be made → why."""
+        return self._publisher.broken
+
+    @property
     def trouble(self) -> str:
         """Why the agent itself is broken and should be restarted; empty if it is not."""
         return self._dead or self._broken
@@ -219,7 +224,7 @@ class Agent:
             self._broken = ""
             # Not a reason to restart the agent, which would take the other vendors' series, too.
             for name, live in self._live.items():
-                up = live.runner.state == "running" and name not in self._publisher.broken
+                up = live.runner.state == "running" and name not in self.without_series
                 self.metrics.up.labels(name).set(int(up))
         except Exception as error:
             # Frozen numbers would be the worst answer: show none, and let whoever watches /healthz know.

@@ -53,19 +53,30 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, name: str, environ: Mapping[str, str]) -> WorkerProcess:
-        """Start a worker. Raises OSError where no process can be made."""
+        """Start a worker. Raises OSError where no process can be made. A start that fails leaves nothing behind."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(  # noqa: ASYNC220 - a fork costs a millisecond; its pipes are read asynchronously
-                [sys.executable, "-P", "-m", "exporter.worker"],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=subprocess.PIPE,
-                env=dict(environ),
-                start_new_session=True,
-            )
+        try:
+            with theirs:
+                process = subprocess.Popen(  # noqa: ASYNC220 - a fork costs a millisecond; its pipes are read asynchronously
+                    [sys.executable, "-P", "-m", "exporter.worker"],
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=subprocess.PIPE,
+                    env=dict(environ),
+                    start_new_session=True,
+                )
+        except BaseException:
+            ours.close()
+            raise
         self = cls(name, process, ours)
-        await self._attach()
+        try:
+            await self._attach()
+        except BaseException:
+            # It has no driver in its hands yet, so that its end does not let itself be waited for.
+            self.kill()
+            process.wait()
+            await self.dispose()
+            raise
         return self
 
     async def _attach(self) -> None:
@@ -159,6 +170,8 @@ class WorkerProcess:
                 await asyncio.gather(task, return_exceptions=True)
         if self._writer is not None:
             self._writer.close()
+        else:
+            self._channel.close()
         self._close_pidfd()
         if self._process.stderr is not None:
             self._process.stderr.close()

@@ -83,12 +83,12 @@ def _rules(
     return {position: tuple(reasons) for position, reasons in found.items()}
 
 
-def collectors(runners: Iterable[Runner], max_age: Ages) -> tuple[Collector, ...]:
-    """How each collector is."""
-    return tuple(_collector(runner, max_age) for runner in runners)
+def collectors(runners: Iterable[Runner], max_age: Ages, without_series: Mapping[str, str]) -> tuple[Collector, ...]:
+    """How each collector is. ``without_series``: those of whose samples no series can be made, and why."""
+    return tuple(_collector(runner, max_age, without_series.get(runner.spec.name, "")) for runner in runners)
 
 
-def _collector(runner: Runner, max_age: Ages) -> Collector:
+def _collector(runner: Runner, max_age: Ages, fault: str) -> Collector:
     now = time.monotonic()
     snapshot = runner.snapshot
     groups = snapshot.groups if snapshot is not None else {}
@@ -97,8 +97,8 @@ def _collector(runner: Runner, max_age: Ages) -> Collector:
         name=runner.spec.name,
         title=runner.spec.catalogue.collector.title,
         vendor=runner.spec.catalogue.collector.vendor,
-        state=runner.state,
-        hint=public(runner.hint),
+        state="failed" if fault else runner.state,
+        hint=public(f"no series of its samples can be made, please report it: {fault}" if fault else runner.hint),
         devices=len(snapshot.devices) if snapshot is not None else 0,
         series=sum(len(sample.layout) for sample in groups.values()),
         sampled_at=max((sample.taken_at for sample in groups.values()), default=None),

@@ -112,7 +112,7 @@ class Monitor:
             simulated=program.simulated,
             trouble=public(self._agent.trouble),
             common_schema=program.config.schema.common,
-            collectors=collectors(self._agent.runners, self._max_age),
+            collectors=collectors(self._agent.runners, self._max_age, self._agent.without_series),
             attribution=attribution(self._agent.attribution),
             otlp=tuple(self._otlp()),
         )

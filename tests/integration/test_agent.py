@@ -21,6 +21,7 @@ from exporter.model import Number
 from exporter.publisher import Publisher
 from exporter.selfmetrics import SelfMetrics
 from exporter.spec import CollectorSpec
+from exporter.status.live import collectors
 from exporter.view import ViewOptions
 from tests.acme import FOLDER, catalogue, series
 
@@ -149,6 +150,8 @@ def test_a_collector_whose_series_cannot_be_made_is_down_and_the_agent_is_not(
         await until(lambda: up() == 0)
         assert agent.trouble == ""
         assert power(agent) == []
+        [told] = collectors(agent.runners, {"fast": 9.0, "normal": 9.0, "slow": 9.0}, agent.without_series)
+        assert (told.state, "ZeroDivisionError" in told.hint) == ("failed", True)
         monkeypatch.setattr(Publisher, "_made", made)
         await until(lambda: up() == 1 and power(agent) == [5])
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -71,24 +74,71 @@ def test_a_release_while_signs_are_looked_for_opens_nothing(world: World, monkey
 
 def test_a_release_while_a_worker_starts_opens_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     start = WorkerProcess.start
+    there, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(name: str, environ: dict[str, str]) -> WorkerProcess:
         worker = await start(name, environ)
-        await asyncio.sleep(0.2)
+        there.set()
+        await go_on.wait()
         return worker
 
     monkeypatch.setattr(WorkerProcess, "start", slowly)
 
     async def story(world: World) -> None:
-        await asyncio.sleep(0.1)
         async with asyncio.timeout(10):
-            await world.runner.release(60.0)
+            await there.wait()
+            release = asyncio.create_task(world.runner.release(60.0))
+            await asyncio.sleep(0.05)
+            go_on.set()
+            await release
         assert world.runner.state == "released"
         await asyncio.sleep(0.2)
         assert world.runner.snapshot is None
 
     live(world, story)
     assert world.closed() == []
+
+
+def test_a_start_that_is_cut_short_leaves_no_process(tmp_path: Path) -> None:
+    """At each of the moments in which it can be."""
+
+    def children() -> set[int]:
+        return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+
+    async def cut(steps: int) -> bool:
+        start = asyncio.create_task(WorkerProcess.start("acme", dict(os.environ)))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        start.cancel()
+        try:
+            worker = await start
+        except asyncio.CancelledError:
+            return True
+        await worker.end(0)
+        await worker.dispose()
+        return False
+
+    before = children()
+    cuts = []
+    for steps in range(1, 20):
+        cuts.append(asyncio.run(cut(steps)))
+        assert children() == before
+    assert (cuts[0], cuts[-1]) == (True, False)
+
+
+def test_a_worker_that_cannot_be_started_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise BlockingIOError(errno.EAGAIN, "no process is left")
+
+    monkeypatch.setattr(subprocess, "Popen", full)
+    before = set(Path("/proc/self/fd").iterdir())
+
+    async def tell() -> None:
+        with pytest.raises(BlockingIOError):
+            await WorkerProcess.start("acme", {})
+
+    asyncio.run(tell())
+    assert set(Path("/proc/self/fd").iterdir()) == before
 
 
 def test_a_release_holds_for_what_a_new_configuration_brings(stage: Stage) -> None:
@@ -139,23 +189,6 @@ def test_a_vendor_that_is_switched_off_takes_nothing_with_it(stage: Stage, monke
 
     stage.play(story, config)
     assert troubles == [""]
-
-
-def test_a_vendor_whose_series_cannot_be_made_is_told_and_recovers(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: Any, **__: Any) -> Any:
-        raise ZeroDivisionError
-
-    async def story(agent: Agent) -> None:
-        with monkeypatch.context() as trouble:
-            trouble.setattr("exporter.publisher.derive", broken)
-            await until(lambda: "acme" in agent.trouble)
-            assert power(agent) == []
-        await until(lambda: power(agent) == [5])
-        assert agent.trouble == ""
-
-    stage.play(story)
 
 
 def test_a_storm_of_events_is_published_together(stage: Stage) -> None:
