@@ -47,6 +47,7 @@ def timing(config: Config) -> Timing:
         backoff_max=collection.backoff_max,
         retry_unavailable=collection.retry_unavailable,
         stop_grace=collection.stop_grace,
+        memory=collection.worker_memory_mib << 20,
     )
 
 

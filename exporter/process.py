@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -156,6 +158,15 @@ class WorkerProcess:
             return signal.Signals(-code).name
         except ValueError:
             return f"SIG{-code}"
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory that it holds; 0 if it has ended."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError):
+            return 0
+        return pages * resource.getpagesize()
 
     @property
     def last_words(self) -> str:

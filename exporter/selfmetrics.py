@@ -15,7 +15,7 @@ from exporter.model import CollectorState
 
 STATES: Final[tuple[str, ...]] = get_args(CollectorState)
 ERROR_KINDS: Final = ("permission", "transient", "parse", "lost", "timeout", "library", "unknown_series")
-RESTART_CAUSES: Final = ("timeout", "crashed", "failed", "version_mismatch")
+RESTART_CAUSES: Final = ("timeout", "crashed", "failed", "version_mismatch", "memory")
 DROP_REASONS: Final = ("duplicate",)
 OTLP_RESULTS: Final = ("success", "partial", "retry", "refused")
 DURATIONS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -50,22 +50,31 @@ class WebMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._not_after: Gauge | None = None
+        self._validity: tuple[Gauge, Gauge] | None = None
         self.reload_success = Gauge(
             P + "web_config_reload_success",
             "1 if the last reading of the web configuration file, its certificates and users succeeded.",
             registry=registry,
         )
 
-    def not_after(self, time: float) -> None:
-        """Show when the server's certificate expires; without TLS there is no such series."""
-        if self._not_after is None:
-            self._not_after = Gauge(
-                P + "web_certificate_not_after_timestamp_seconds",
-                "Unix time at which the certificate of the agent's own port expires.",
-                registry=self._registry,
+    def certificate(self, not_before: float, not_after: float) -> None:
+        """Show when the server's certificate is valid; without TLS there are no such series."""
+        if self._validity is None:
+            name, registry = P + "web_certificate_not_{}_timestamp_seconds", self._registry
+            self._validity = (
+                Gauge(
+                    name.format("before"),
+                    "Unix time from which on the certificate of the agent's own port is valid.",
+                    registry=registry,
+                ),
+                Gauge(
+                    name.format("after"),
+                    "Unix time at which the certificate of the agent's own port expires.",
+                    registry=registry,
+                ),
             )
-        self._not_after.set(time)
+        for gauge, time in zip(self._validity, (not_before, not_after), strict=True):
+            gauge.set(time)
 
 
 class SelfMetrics:
@@ -113,6 +122,7 @@ class SelfMetrics:
         self.stuck = Gauge(
             P + "collector_stuck_workers", "Killed workers that the kernel could not end yet.", one, registry=r
         )
+        self.memory = Gauge(P + "collector_resident_memory_bytes", "Memory that the worker holds.", one, registry=r)
         self.errors = Counter(
             P + "collector_errors", "Quantities that could not be read, by kind.", ["collector", "kind"], registry=r
         )
@@ -194,9 +204,13 @@ class SelfMetrics:
                 self.restarts.labels(name, cause)
             self.stuck.labels(name)
 
+    def no_worker(self, name: str) -> None:
+        """Drop what is told of a worker while it is there."""
+        self.memory.remove_by_labels({"collector": name})
+
     def forget(self, name: str) -> None:
         """Drop the gauges of a collector that does not run any more; its counters stay."""
-        for gauge in (self.up, self.last_success, self.stuck, self.devices, self.series):
+        for gauge in (self.up, self.last_success, self.stuck, self.memory, self.devices, self.series):
             gauge.remove_by_labels({"collector": name})
         self.state.remove_by_labels({"collector": name})
 

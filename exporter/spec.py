@@ -38,7 +38,7 @@ class CollectorSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """All in seconds."""
+    """In seconds, but for the memory."""
 
     periods: Mapping[Group, float]
     deadline: float = 10.0
@@ -48,3 +48,5 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     backoff_max: float = 60.0
     retry_unavailable: float = 60.0
     stop_grace: float = 5.0
+    memory: int = 0
+    """Bytes that a worker may grow to; 0: whatever it wants."""

@@ -42,6 +42,8 @@ RELEASED: Final = "the devices are released on request; reading goes on by itsel
 LOG_EVERY: Final = 600.0
 """Seconds between two log lines about the same trouble of a collector."""
 MAX_TROUBLES: Final = 200
+GROWTH: Final = 2
+"""A worker may always grow to so many times what it took after its first readings: a big library is no leak."""
 
 
 class NotServed(Exception):
@@ -54,6 +56,10 @@ class NotServed(Exception):
 
 class CollectorFailed(Exception):
     """The collector raised what it should not have."""
+
+
+class MemoryLeak(Exception):
+    """The worker has grown beyond its limit."""
 
 
 class DevicesChanged(Exception):
@@ -162,6 +168,8 @@ class Runner:
             return self._timing.retry_unavailable
         except DevicesChanged:
             return 0.0
+        except MemoryLeak as error:
+            return self._failed("failed", str(error), "the vendor's library keeps memory: report it", cause="memory")
         except WorkerTimeout as error:
             grace = 0.0
             return self._failed("timeout", str(error), "the driver may hang: look at the kernel's log")
@@ -194,6 +202,7 @@ class Runner:
                     await self._left_behind(worker)
             finally:
                 await worker.dispose()
+                self._metrics.no_worker(self.spec.name)
         self._closed.set()
 
     async def _left_behind(self, worker: WorkerProcess) -> None:
@@ -228,12 +237,14 @@ class Runner:
         groups: list[Group] = [group for group in self._timing.periods if self.spec.wanted.get(group)]
         await self._discover(worker, groups)
         discovered_at = time.monotonic()
+        allowed = max(self._timing.memory, GROWTH * worker.resident)
         due = {group: time.monotonic() + self._timing.periods[group] for group in groups}
         while due:
             group = min(due, key=lambda name: due[name])
             await asyncio.sleep(max(0.0, due[group] - time.monotonic()))
             snapshot, again = await self._read(worker, group, self._latest())
             self._take(snapshot)
+            self._weigh(worker, allowed)
             # A late sample is not made up for: two at once would tell nothing more.
             due[group] = max(due[group] + self._timing.periods[group], time.monotonic())
             since = time.monotonic() - discovered_at
@@ -241,6 +252,13 @@ class Runner:
                 await self._discover(worker, groups)
                 discovered_at = time.monotonic()
         await asyncio.Event().wait()
+
+    def _weigh(self, worker: WorkerProcess, allowed: int) -> None:
+        """Raises MemoryLeak."""
+        resident = worker.resident
+        self._metrics.memory.labels(self.spec.name).set(resident)
+        if self._timing.memory and resident > allowed:
+            raise MemoryLeak(f"the worker has grown to {resident >> 20} MiB, of {allowed >> 20} MiB allowed")
 
     async def _discover(self, worker: WorkerProcess, groups: Sequence[Group]) -> None:
         """Find devices, and read all groups before anything is shown: each common series finds its best source."""
@@ -342,9 +360,9 @@ class Runner:
         self._logged[trouble] = now
         log.warning(trouble, extra={"collector": self.spec.name, "group": group})
 
-    def _failed(self, state: CollectorState, detail: str, advice: str) -> float:
+    def _failed(self, state: CollectorState, detail: str, advice: str, cause: str = "") -> float:
         """Note a worker's bad end. Returns the seconds to wait: longer each time, and never the same on each node."""
-        self._metrics.restarts.labels(self.spec.name, state).inc()
+        self._metrics.restarts.labels(self.spec.name, cause or state).inc()
         self._failures += 1
         # A flood of unreadable quantities must not hide that the worker died.
         self._log_once(f"{state}: {detail}"[-2000:], most=2 * MAX_TROUBLES)

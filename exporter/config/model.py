@@ -107,6 +107,15 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         float,
         Meta(ge=0, le=60, description="How long a reading under way may go on when the agent stops.", extra=Seconds),
     ] = 5.0
+    worker_memory_mib: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65536,
+            description="A reading process that has grown to more MiB than this, and to twice what it took after its "
+            "first readings, is started anew: a vendor's library may leak. 0: never.",
+        ),
+    ] = 160
 
 
 class SchemaChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

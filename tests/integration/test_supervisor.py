@@ -335,3 +335,30 @@ def test_a_release_during_a_hang_ends_the_hang(tmp_path: Path) -> None:
         await running(world)
 
     live(World(tmp_path, stop_grace=0.2), story)
+
+
+def test_a_worker_whose_library_keeps_memory_is_started_anew(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.set({**GOOD, "do_sample": "leak"})
+        await until(lambda: world.metric("collector_restarts_total", cause="memory") == 1)
+        assert "MiB" in world.runner.hint
+        world.set(GOOD)
+        await running(world)
+        await until(lambda: 0 < world.metric("collector_resident_memory_bytes") < 40 << 20)
+
+    world = World(tmp_path, memory=40 << 20)
+    live(world, story)
+    assert len(world.closed()) == 2
+
+
+def test_a_library_that_is_big_from_the_beginning_is_no_leak(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        await running(world)
+        first = world.snapshot.groups["normal"]
+        await until(lambda: world.metric("collector_resident_memory_bytes") > 40 << 20)
+        await until(lambda: world.snapshot.groups["normal"] is not first)
+        assert world.metric("collector_restarts_total", cause="memory") == 0
+
+    world = World(tmp_path, memory=40 << 20)
+    world.set({**GOOD, "do_open": "leak"})
+    live(world, story)

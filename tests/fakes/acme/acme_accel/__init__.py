@@ -2,8 +2,8 @@
 
 Keys of the file, all optional: ``devices`` (fields of collectors.base.Device), ``readings`` (group → rows of series,
 device, value, labels), ``faults``, ``lost``, ``errors``, ``rediscover``, ``unavailable`` ([state, hint]), and ``do``:
-what goes wrong in a call (``hang``, ``deaf``, ``crash``, ``exit``, ``print``, ``raise``, ``flood``, ``orphan``), or
-``do_<call>`` in that call alone. In ``close`` only ``do_close`` counts.
+what goes wrong in a call (``hang``, ``deaf``, ``crash``, ``exit``, ``print``, ``raise``, ``flood``, ``orphan``,
+``leak``), or ``do_<call>`` in that call alone. In ``close`` only ``do_close`` counts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from collectors.base import Device, Fault, Group, ReadError, Reading, Sample, Settings, Unavailable
+
+_KEPT: list[bytes] = []
 
 
 def open_collector(settings: Settings) -> AcmeCollector:
@@ -83,5 +85,7 @@ def _misbehave(how: str | None) -> None:
             os.write(1, b"x" * 3_000_000 + b"\n")
         case "raise":
             raise ZeroDivisionError("a fault of the collector")
+        case "leak":
+            _KEPT.append(b"x" * (40 << 20))
         case "orphan":
             subprocess.Popen(["sleep", "300"])
