@@ -42,6 +42,8 @@ class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The common value is never more than this, in the common unit: for vendors whose shares can exceed the whole."""
     aggregate: Literal["sum", "max", "min", "mean"] | None = None
     """How raw series that differ only in labels which the common one has not become one."""
+    plus: tuple[str, ...] = ()
+    """Other raw series of the same unit and labels: of a device that has all of them the common value is the sum."""
     each: Mapping[str, str] = {}
     """Labels to add under ``links: each``; the aggregate is then not made."""
 
@@ -208,6 +210,10 @@ class DraRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Attribute of the ResourceSlice's device → name of the fact that it gives."""
     names: tuple[str, ...] = ()
     """Patterns of device names, with groups as in ``IdPattern``, where the slice does not tell."""
+    raw: Mapping[str, str] = {}
+    """Key of a raw label (``raw_labels``) → attribute of the ResourceSlice's device that is its value."""
+    raw_where: Mapping[str, str] = {}
+    """Only for devices with these attributes."""
     skip: tuple[str, ...] = ()
     """Patterns of names that are no devices, such as channels."""
 
@@ -216,15 +222,23 @@ class AnnotationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """A pod's annotation that tells devices better than the kubelet does.
 
     The format ``slices`` is ``uuid,type,MiB,percent:`` for each device and ``;`` after each container, in the pod's
-    order; ``list`` is ids with commas.
+    order; ``list`` is ids with commas; ``objects`` is a JSON list with an object for each device.
     """
 
     key: str
-    format: Literal["slices", "list"]
+    format: Literal["slices", "list", "objects"]
     resources: tuple[str, ...] = ()
     """Resource names (globs) whose ids in the kubelet's answers it replaces."""
     pattern: str = ""
     """For ``list``: pattern of one id, with groups as in ``IdPattern``."""
+    facts: Mapping[str, str] = {}
+    """For ``objects``: name of a fact, as in ``IdPattern`` → field. An object without them is of no device yet."""
+    container: str = ""
+    """For ``objects``: field with the container's number in the pod, those of initialization first."""
+    whole: str = ""
+    """For ``objects``: field with the uuid of the device that this is a part of."""
+    instead_of: str = ""
+    """For ``objects``: an annotation whose claims of these wholes do not count."""
 
 
 class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -310,10 +324,11 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
     def wanted(self, raw: frozenset[str], *, common: bool) -> dict[Group, frozenset[str]]:
         """The series to read, by group: the exposed ones, those that feed the common schema and those health needs."""
-        health = {rule.series for rule in self.collector.health}
+        also = {rule.series for rule in self.collector.health}
+        also |= {name for series in self.series.values() for feed in series.feeds for name in feed.plus}
         found: dict[Group, set[str]] = {"fast": set(), "normal": set(), "slow": set()}
         for series in self.series.values():
-            if series.name in raw or (common and (series.feeds or series.name in health)):
+            if series.name in raw or (common and (series.feeds or series.name in also)):
                 found[series.group].add(series.name)
         return {group: frozenset(names) for group, names in found.items()}
 
@@ -368,6 +383,7 @@ def _check_series(path: Path, table: _SeriesFile) -> None:
                 raise CatalogueError(f"{place}: {label!r} is not a label name")
         for feed in series.feeds:
             _check_feed(place, series, feed)
+            _check_sum(place, series, feed, {other.name: other for other in table.series})
 
 
 def _check_feed(place: str, series: Series, feed: Feed) -> None:
@@ -389,6 +405,18 @@ def _check_feed(place: str, series: Series, feed: Feed) -> None:
                 f"{place}: a gauge cannot feed the counter {feed.metric} unless it is marked cumulative"
             )
     _check_labels(place, series, feed, metric)
+
+
+def _check_sum(place: str, series: Series, feed: Feed, known: Mapping[str, Series]) -> None:
+    if feed.plus and (feed.aggregate != "sum" or feed.each):
+        raise CatalogueError(f'{place}: feeds {feed.metric} with others: that is aggregate = "sum", and has no each')
+    for name in feed.plus:
+        other = known.get(name)
+        if other is None:
+            raise CatalogueError(f"{place}: feeds {feed.metric} with {name!r}, which is not in this table")
+        alike = [(s.unit, s.group, s.level, s.labels, s.cumulative, s.type) for s in (series, other)]
+        if alike[0] != alike[1]:
+            raise CatalogueError(f"{place}: feeds {feed.metric} with {name}, which is of another unit, group or shape")
 
 
 def _check_labels(place: str, series: Series, feed: Feed, metric: Metric) -> None:

@@ -48,6 +48,8 @@ def _how(feed: Feed) -> str:
         return f"1 if any bit of {feed.bits:#x} is set"
     if feed.equals is not None:
         return "1 if " + " or ".join(f"{value:g}" for value in feed.equals)
+    if feed.plus:
+        return f"sum with {', '.join(feed.plus)}"
     return f"{feed.aggregate} over links" if feed.aggregate and feed.each else feed.aggregate or ""
 
 

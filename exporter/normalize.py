@@ -82,7 +82,8 @@ def make_plan(
     for series in catalogue.series.values():
         rows = readings.get(series.name, [])
         for position, feed in enumerate(series.feeds):
-            for output in _outputs(series, feed, rows, devices, links):
+            summed = _complete([rows, *(readings.get(name, []) for name in feed.plus)]) if feed.plus else rows
+            for output in _outputs(series, feed, summed, devices, links):
                 source = (series.name, position)
                 if output.id not in taken and chosen.setdefault(output.id, source) == source:
                     outputs.append(output)
@@ -126,6 +127,13 @@ def _by_series(
                 seen.add(moved)
                 found.setdefault(key.series, []).append((group, index, moved))
     return found
+
+
+def _complete(series: Sequence[Sequence[Row]]) -> list[Row]:
+    """The rows of several series, of those devices that have all of them at the same time."""
+    places = [{(group, key.device, key.labels) for group, _, key in rows} for rows in series]
+    common = set.intersection(*places)
+    return [row for rows in series for row in rows if (row[0], row[2].device, row[2].labels) in common]
 
 
 def _outputs(

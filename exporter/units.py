@@ -22,6 +22,7 @@ UNITS: Final[dict[str, tuple[str, float]]] = {
     "bytes": ("bytes", 1.0),
     "kibibytes": ("bytes", 1024.0),
     "mebibytes": ("bytes", 1024.0**2),
+    "beats_of_32_bytes": ("bytes", 32.0),
     "gibibytes": ("bytes", 1024.0**3),
     "kilobytes": ("bytes", 1e3),
     "megabytes": ("bytes", 1e6),

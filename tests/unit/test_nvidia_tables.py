@@ -170,7 +170,11 @@ def test_the_fields_by_link_and_engine_are_complete(nvidia: Catalogue) -> None:
         ),
         ("accel_utilization_ratio", {}, "DCGM_FI_DEV_GPU_UTIL DCGM_FI_PROF_GR_ENGINE_ACTIVE"),
         ("accel_memory_bandwidth_active_ratio", {}, "DCGM_FI_PROF_DRAM_ACTIVE DCGM_FI_DEV_MEM_COPY_UTIL"),
-        ("accel_memory_total_bytes", {"memory": "device"}, "nvml_memory_total_bytes DCGM_FI_DEV_FB_TOTAL"),
+        (
+            "accel_memory_total_bytes",
+            {"memory": "device"},
+            "nvml_memory_total_bytes DCGM_FI_DEV_FB_TOTAL DCGM_FI_DEV_FB_USED DCGM_FI_DEV_FB_USED",
+        ),
         (
             "accel_throttle_seconds_total",
             {"reason": "thermal"},
