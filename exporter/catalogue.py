@@ -113,7 +113,8 @@ class HealthRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """While it holds the device is in this state. Raw series, so that it works natively and through the bridge."""
 
     series: str
-    state: Literal["degraded", "failed"]
+    state: Literal["healthy", "degraded", "failed"]
+    """healthy: a device of which nothing else can be read is known to be well while it holds."""
     reason: str
     labels: Mapping[str, str] = {}
     equals: tuple[int | float, ...] | None = None

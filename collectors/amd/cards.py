@@ -14,6 +14,7 @@ from collectors.amd.kfd import Node
 VENDOR: Final = "0x1002"
 _CLASSES: Final = ("0x03", "0x1200")
 DRIVER: Final = "amdgpu"
+RUNTIME_STATUS: Final = "power/runtime_status"
 _RADEON: Final = "0x0300"
 """The class of cards with a screen: their energy counters do not count energy."""
 
@@ -143,7 +144,7 @@ def layout(sys: str) -> tuple[object, ...]:
 
 def suspended(card: Card) -> bool:
     """Whether the card sleeps. Reading its measurements would wake it, and then tell of that."""
-    return card.has("power/runtime_status") and files.fact(card.folder / "power/runtime_status") == "suspended"
+    return card.has(RUNTIME_STATUS) and files.fact(card.folder / RUNTIME_STATUS) == "suspended"
 
 
 def gone(card: Card) -> bool:

@@ -136,7 +136,9 @@ class AmdCollector:
         if cards.gone(card):
             self._lost.update(card.positions)
             return
+        tells = "amdsmi_runtime_suspended" in reader.wanted and card.has(cards.RUNTIME_STATUS)
         if cards.suspended(card):
+            readings += [Reading("amdsmi_runtime_suspended", card.position, 1)] if tells else []
             return
         try:
             if self._records is not None and "gpu_afid_errors" in reader.wanted:
@@ -144,6 +146,7 @@ class AmdCollector:
                 readings += found
                 faults += events
             readings += reader.read(card)
+            readings += [Reading("amdsmi_runtime_suspended", card.position, 0)] if tells else []
         except CardLostError:
             self._lost.update(card.positions)
 

@@ -248,7 +248,8 @@ def test_a_card_that_sleeps_is_not_woken(open_host: Open) -> None:
     # Whoever opened this now would be told that the card is gone.
     host.tree.refuse("0000:0a:00.0", "gpu_metrics")
     answer = host.sample()
-    assert series_of(answer) == set()
+    assert series_of(answer) == {"amdsmi_runtime_suspended"}
+    assert answer.value("amdsmi_runtime_suspended") == 1
     assert answer.sample.lost == []
     assert answer.sample.errors == ()
 

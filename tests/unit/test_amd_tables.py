@@ -12,8 +12,12 @@ import collectors
 from collectors.base import Device, Labels
 from exporter.assemble import renamed
 from exporter.catalogue import Catalogue, load
+from exporter.derived import Book
 from exporter.model import Key
 from exporter.normalize import Links, holds, make_plan
+from exporter.publisher import CollectorStatus, Publisher
+from exporter.view import View, ViewOptions
+from tests.acme import MAX_AGE, device, sample, series, snapshot
 
 FOLDER = Path(collectors.__file__).parent / "amd"
 
@@ -328,11 +332,24 @@ def test_what_has_no_meaning_in_the_common_schema_feeds_nothing(amd: Catalogue) 
         ("amdsmi_bad_pages_pending", 0, None),
         ("amdsmi_bad_pages_retired", 40, None),
         ("gpu_ecc_correct_umc", 1000, None),
+        ("amdsmi_runtime_suspended", 1, "healthy"),
+        ("amdsmi_runtime_suspended", 0, None),
     ],
 )
 def test_health_follows_amds_rule_and_the_bad_pages(amd: Catalogue, series: str, value: int, state: str | None) -> None:
     states = {rule.state for rule in amd.collector.health if rule.series == series and holds(rule, value)}
     assert states == ({state} if state else set())
+
+
+def test_a_card_that_sleeps_is_healthy_though_it_tells_nothing_else(amd: Catalogue) -> None:
+    """AMD's device plugin takes a GPU out of service that is not: it would never be used, and never wake."""
+    view = View(amd, ViewOptions(raw=frozenset(), max_age=MAX_AGE))
+    found = snapshot([device("0")], {"normal": sample([("amdsmi_runtime_suspended", 0, 1)])}, name="amd")
+    status = CollectorStatus(name="amd", view=view, snapshot=found, present=None, expected=None)
+    told = series(Publisher(Book(fault_hold=60.0), lambda *_: None).publish([status], None, now=1e6, monotonic=100.0))
+    states = {text.partition('state="')[2]: value for text, value in told.items() if "accel_health_state" in text}
+    assert states == {'healthy"}': 1, 'degraded"}': 0, 'failed"}': 0, 'unknown"}': 0}
+    assert "amdsmi_runtime_suspended" in amd.wanted(frozenset(), common=True)["normal"]
 
 
 def test_an_afids_severity_is_that_of_its_name(amd: Catalogue) -> None:
