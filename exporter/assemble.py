@@ -86,6 +86,14 @@ class _Choice(msgspec.Struct, frozen=True):
         return frozenset(n for n in chosen if n not in series or not series[n].option or self._set(series[n].option))
 
     @property
+    def options(self) -> Mapping[str, object]:
+        """As configured, and with the fields that the counters file makes labels."""
+        name = self.catalogue.collector.label_option
+        listed = {counter.name for counter in self.counters if counter.type == "label"}
+        fields = [field for field in self.catalogue.collector.options[name].choices if field in listed] if name else []
+        return {**self.settings.options, name: fields} if fields else self.settings.options
+
+    @property
     def foreign(self) -> frozenset[str]:
         """What the bridge gives beside the native collector: all that not each of its ways to read gives, and no other.
 
@@ -115,7 +123,7 @@ def _real(choice: _Choice) -> Iterable[Member]:
             raw=choice.raw - choice.foreign if settings.source == "both" else choice.raw,
             only=frozenset(choice.catalogue.series) - choice.foreign if settings.source == "both" else None,
             source="auto" if settings.source in SOURCES else settings.source,
-            options=settings.options,
+            options=choice.options,
             detect=settings.enabled == "auto",
         )
     if bridged or settings.source == "both":

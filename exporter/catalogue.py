@@ -287,6 +287,9 @@ class Collector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     health: tuple[HealthRule, ...] = ()
     doctor: tuple[DoctorCheck, ...] = ()
     options: Mapping[str, Option] = {}
+    label_option: str = ""
+    """The option, of type list, that names fields which become labels of all raw series: what a counters file's type
+    ``label`` asks for."""
     services: Mapping[str, Service] = {}
     sources: tuple[str, ...] = ()
     """The vendor's own ways to read, where there are several: what ``collectors.<name>.source`` may ask for."""
@@ -447,6 +450,8 @@ def _check_health(path: Path, collector: Collector, series: Sequence[Series]) ->
 
 
 def _check_options(path: Path, collector: Collector, series: Sequence[Series]) -> None:
+    if collector.label_option and collector.label_option not in collector.options:
+        raise CatalogueError(f"{path}: label_option {collector.label_option!r} is not one of collector.toml's options")
     for each in series:
         for source in each.sources:
             if source not in collector.sources:

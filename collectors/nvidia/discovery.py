@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 from collectors.base import Device, Settings
 from collectors.nvidia import codes, mig
 from collectors.nvidia.binding import NvmlFailure, call, number, text
-from collectors.nvidia.identity import numa_node, raw_labels
+from collectors.nvidia.identity import label_fields, numa_node, raw_labels
 from collectors.nvidia.inventory import Gpu, Inventory, Part, still_missing
 from collectors.nvidia.partitions import partitions
+
+_LABEL_FIELDS: Final[Mapping[str, tuple[str, tuple[int, ...]]]] = {
+    "DCGM_FI_DEV_SERIAL": ("nvmlDeviceGetSerial", ()),
+    "DCGM_FI_DEV_OEM_INFOROM_VER": ("nvmlDeviceGetInforomVersion", (0,)),
+    "DCGM_FI_DEV_ECC_INFOROM_VER": ("nvmlDeviceGetInforomVersion", (1,)),
+    "DCGM_FI_DEV_POWER_INFOROM_VER": ("nvmlDeviceGetInforomVersion", (2,)),
+    "DCGM_FI_DEV_INFOROM_IMAGE_VER": ("nvmlDeviceGetInforomImageVersion", ()),
+    "DCGM_FI_DEV_VBIOS_VERSION": ("nvmlDeviceGetVbiosVersion", ()),
+}
+"""Field → NVML's call and what it takes beside the GPU."""
 
 
 def discover(settings: Settings, known: Inventory) -> Inventory:
@@ -55,6 +68,7 @@ def _gpu(settings: Settings, index: int, position: int, driver: str) -> tuple[Gp
     bus_id = _decode(address.busId)
     pci = (int(address.domain), int(address.bus), int(address.device))
     model = text("nvmlDeviceGetName", handle)
+    texts = {"DCGM_FI_DRIVER_VERSION": driver, **_label_texts(settings, handle)}
     minor = number("nvmlDeviceGetMinorNumber", handle)
     ids = {"index": str(index), "uuid": uuid}
     if minor is not None:
@@ -69,13 +83,13 @@ def _gpu(settings: Settings, index: int, position: int, driver: str) -> tuple[Gp
         driver_version=driver,
         firmware_version=text("nvmlDeviceGetVbiosVersion", handle),
         numa_node=numa_node(settings.paths.sys, pci),
-        raw_labels=raw_labels(settings, index, uuid, bus_id, model, driver),
+        raw_labels=raw_labels(settings, index, uuid, bus_id, model, texts),
         ids=ids,
     )
     devices = [whole]
     parts: list[Part] = []
     for found in mig.instances(handle):
-        labels = raw_labels(settings, index, uuid, bus_id, model, driver, (found.profile, str(found.gi)))
+        labels = raw_labels(settings, index, uuid, bus_id, model, texts, (found.profile, str(found.gi)))
         for partition in partitions(found, whole, minor, labels):
             parts.append(
                 Part(
@@ -95,6 +109,15 @@ def _gpu(settings: Settings, index: int, position: int, driver: str) -> tuple[Gp
         parts=tuple(parts),
     )
     return gpu, devices
+
+
+def _label_texts(settings: Settings, handle: Any) -> dict[str, str]:
+    """Field → its text, empty where the GPU has none. Raises NvmlFailure."""
+    asked = label_fields(settings)
+    found = {name: text(call_, handle, *more) for name, (call_, more) in _LABEL_FIELDS.items() if name in asked}
+    if "DCGM_FI_NVML_VERSION" in asked:
+        found["DCGM_FI_NVML_VERSION"] = text("nvmlSystemGetNVMLVersion")
+    return found
 
 
 def _decode(value: bytes | str) -> str:

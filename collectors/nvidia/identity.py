@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from collectors.base import Labels, Settings
@@ -13,10 +14,13 @@ def raw_labels(
     uuid: str,
     bus_id: str,
     model: str,
-    driver: str,
+    texts: Mapping[str, str],
     instance: tuple[str, str] | None = None,
 ) -> Labels:
-    """The identity labels of dcgm-exporter, in its order. ``device`` is the GPU's id, not its minor number."""
+    """The identity labels of dcgm-exporter, in its order. ``device`` is the GPU's id, not its minor number.
+
+    ``texts`` are the fields that its counters file makes labels of the series (nvidia.md 2.2); empty ones are left out.
+    """
     labels = [
         ("gpu", str(index)),
         ("UUID", uuid),
@@ -26,7 +30,13 @@ def raw_labels(
     ]
     if instance is not None:
         labels += [("GPU_I_PROFILE", instance[0]), ("GPU_I_ID", instance[1])]
-    return (*labels, *node_label(settings), ("DCGM_FI_DRIVER_VERSION", driver))
+    return (*labels, *node_label(settings), *sorted((name, text) for name, text in texts.items() if text))
+
+
+def label_fields(settings: Settings) -> frozenset[str]:
+    """The fields that are to be labels beside the driver's version."""
+    asked = settings.options.get("label_fields", ())
+    return frozenset(asked) if isinstance(asked, list | tuple) else frozenset()
 
 
 def node_label(settings: Settings) -> Labels:

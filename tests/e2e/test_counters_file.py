@@ -75,6 +75,28 @@ def test_a_counters_file_chooses_names_types_and_helps(tmp_path: Path) -> None:
         )
 
 
+def test_fields_of_the_type_label_stand_on_all_raw_series(tmp_path: Path) -> None:
+    """The label fields that dcgm-exporter's own file has as comments. NVML knows no brand as DCGM spells it."""
+    fields = "NVML_VERSION DEV_BRAND DEV_SERIAL DEV_OEM_INFOROM_VER DEV_ECC_INFOROM_VER DEV_POWER_INFOROM_VER"
+    fields += " DEV_INFOROM_IMAGE_VER DEV_VBIOS_VERSION DRIVER_VERSION"
+    lines = ["DCGM_FI_DEV_SM_CLOCK, gauge, Clock.", *(f"DCGM_FI_{field}, label, Text." for field in fields.split())]
+    counters = tmp_path / "counters.csv"
+    counters.write_text("\n".join(lines))
+    here = place(tmp_path, scenarios.h100(1))
+    with Agent.start(tmp_path, here.environ, here.config(), "--raw-counters", str(counters)) as agent:
+        seen = agent.wait_for(lambda seen: seen.has("DCGM_FI_DEV_SM_CLOCK"))
+        [labels] = [dict(sample.labels) for sample in seen.samples if sample.name == "DCGM_FI_DEV_SM_CLOCK"]
+        assert [event["message"] for event in agent.log if event["level"] == "warning"] == []
+    assert {name: text for name, text in labels.items() if name not in h100.raw_labels(0)} == {
+        "DCGM_FI_DEV_ECC_INFOROM_VER": "7.16",
+        "DCGM_FI_DEV_INFOROM_IMAGE_VER": "G520.0200.00.05",
+        "DCGM_FI_DEV_OEM_INFOROM_VER": "2.1",
+        "DCGM_FI_DEV_SERIAL": "1650000000100",
+        "DCGM_FI_DEV_VBIOS_VERSION": "96.00.A5.00.00",
+        "DCGM_FI_NVML_VERSION": "13.580.95.05",
+    }
+
+
 def test_a_counters_file_is_read_again_on_reload(tmp_path: Path) -> None:
     counters = tmp_path / "counters.csv"
     counters.write_text("DCGM_FI_DEV_SM_CLOCK, gauge, Clock.\n")

@@ -66,6 +66,21 @@ def test_every_gpu_is_listed_with_its_facts(tmp_path: Path) -> None:
     )
 
 
+def test_fields_that_a_counters_file_makes_labels_stand_in_its_order(tmp_path: Path) -> None:
+    """What DCGM's attributes tell; the others of dcgm-exporter's file are left out."""
+    asked = [f"DCGM_FI_DEV_{field}" for field in ("VBIOS_VERSION", "SERIAL", "BRAND", "INFOROM_IMAGE_VER")]
+    fields = {"label_fields": [*asked, "DCGM_FI_DEV_ECC_INFOROM_VER", "DCGM_FI_NVML_VERSION"]}
+    with rig(tmp_path, worlds.h100(1), options=fields) as (child, _, _):
+        [device] = child.discover()
+    assert device.raw_labels[6:] == (
+        ("DCGM_FI_DEV_BRAND", "Tesla"),
+        ("DCGM_FI_DEV_INFOROM_IMAGE_VER", "G520.0200.00.05"),
+        ("DCGM_FI_DEV_SERIAL", "1650000000100"),
+        ("DCGM_FI_DEV_VBIOS_VERSION", "96.00.A5.00.00"),
+        ("DCGM_FI_DRIVER_VERSION", "580.95.05"),
+    )
+
+
 def test_values_come_under_dcgm_exporters_names_in_its_units(tmp_path: Path) -> None:
     world = worlds.h100(2)
     with rig(tmp_path, world) as (child, _, _):

@@ -103,8 +103,10 @@ def test_every_name_that_public_dashboards_query_exists(nvidia: Catalogue) -> No
 
 
 def test_the_identity_is_dcgm_exporters_in_its_order(nvidia: Catalogue) -> None:
-    order = "gpu UUID pci_bus_id device modelName GPU_I_PROFILE GPU_I_ID Hostname DCGM_FI_DRIVER_VERSION"
-    assert nvidia.identity == tuple(order.split())
+    order = "gpu UUID pci_bus_id device modelName GPU_I_PROFILE GPU_I_ID Hostname"
+    fields = "BRAND ECC_INFOROM_VER INFOROM_IMAGE_VER OEM_INFOROM_VER POWER_INFOROM_VER SERIAL VBIOS_VERSION"
+    labels = [*(f"DCGM_FI_DEV_{field}" for field in fields.split()), "DCGM_FI_DRIVER_VERSION", "DCGM_FI_NVML_VERSION"]
+    assert nvidia.identity == (*order.split(), *labels)
 
 
 @pytest.mark.parametrize(
@@ -348,5 +350,6 @@ def test_only_what_dcgm_gave_up_has_no_native_source(nvidia: Catalogue) -> None:
 
 def test_the_simulations_labels_are_the_identity(nvidia: Catalogue) -> None:
     simulation = tomllib.loads((FOLDER / "simulation.toml").read_text())
-    assert tuple(simulation["raw_labels"]) == nvidia.identity
+    on_request = nvidia.collector.options[nvidia.collector.label_option].choices
+    assert tuple(simulation["raw_labels"]) == tuple(name for name in nvidia.identity if name not in on_request)
     assert set(simulation["values"]) <= set(nvidia.series)

@@ -15,7 +15,7 @@ from collectors.nvidia.dcgm.cpus import read_cores
 from collectors.nvidia.dcgm.engine import Engine
 from collectors.nvidia.dcgm.migs import Layout, instances, read_layout
 from collectors.nvidia.dcgm.values import Reader
-from collectors.nvidia.identity import numa_node, pci_address, raw_labels
+from collectors.nvidia.identity import label_fields, numa_node, pci_address, raw_labels
 from collectors.nvidia.inventory import Gpu, Inventory, Part, still_missing
 from collectors.nvidia.partitions import partitions
 
@@ -26,7 +26,9 @@ _MINOR: Final = 55
 _MIG_MODE: Final = 67
 # Offsets in dcgmDeviceAttributes_t.
 _IDENTIFIERS: Final = 3120
-_NAME, _PCI, _SERIAL, _UUID, _VBIOS, _DRIVER = (_IDENTIFIERS + offset for offset in (260, 516, 772, 1028, 1284, 1804))
+_BRAND, _NAME, _PCI, _SERIAL, _UUID, _VBIOS, _INFOROM, _DRIVER = (
+    _IDENTIFIERS + offset for offset in (4, 260, 516, 772, 1028, 1284, 1540, 1804)
+)
 _FB_TOTAL: Final = 5184 + 8
 
 
@@ -39,6 +41,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     vbios: str
     driver: str
+    brand: str
+    inforom: str
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +119,21 @@ def facts(engine: Engine, gpu: int) -> Facts:
         uuid=abi.text(buffer, _UUID, 256),
         vbios=abi.text(buffer, _VBIOS, 256),
         driver=abi.text(buffer, _DRIVER, 256),
+        brand=abi.text(buffer, _BRAND, 256),
+        inforom=abi.text(buffer, _INFOROM, 256),
     )
+
+
+def _texts(settings: Settings, told: Facts) -> dict[str, str]:
+    """The fields that are labels of all series, as far as the attributes tell them."""
+    asked = label_fields(settings)
+    known = {
+        "DCGM_FI_DEV_BRAND": told.brand,
+        "DCGM_FI_DEV_SERIAL": told.serial,
+        "DCGM_FI_DEV_INFOROM_IMAGE_VER": told.inforom,
+        "DCGM_FI_DEV_VBIOS_VERSION": told.vbios,
+    }
+    return {"DCGM_FI_DRIVER_VERSION": told.driver} | {name: text for name, text in known.items() if name in asked}
 
 
 def capacity(engine: Engine, gpu: int) -> int | None:
@@ -167,6 +185,7 @@ def _gpu(
     ids = {"index": str(index), "uuid": told.uuid}
     if minor is not None:
         ids |= {"minor": str(minor), "device_name": f"nvidia{minor}", "dra": f"gpu-{minor}"}
+    texts = _texts(settings, told)
     pci = pci_address(told.pci_bus_id)
     whole = Device(
         uuid=told.uuid,
@@ -177,13 +196,13 @@ def _gpu(
         driver_version=told.driver,
         firmware_version=told.vbios,
         numa_node=numa_node(settings.paths.sys, pci) if pci else "",
-        raw_labels=raw_labels(settings, gpu, told.uuid, told.pci_bus_id, told.model, told.driver),
+        raw_labels=raw_labels(settings, gpu, told.uuid, told.pci_bus_id, told.model, texts),
         ids=ids,
     )
     devices, parts = [whole], []
     for cut in instances(reader, layout, gpu, told.uuid):
         named = (cut.instance.profile, str(cut.instance.gi))
-        labels = raw_labels(settings, gpu, told.uuid, told.pci_bus_id, told.model, told.driver, named)
+        labels = raw_labels(settings, gpu, told.uuid, told.pci_bus_id, told.model, texts, named)
         for partition in partitions(cut.instance, whole, minor, labels):
             handle = partition.handle if partition.ci is not None else (abi.GPU_I, cut.entity)
             place = position + len(devices)

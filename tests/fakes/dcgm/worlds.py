@@ -71,6 +71,8 @@ def identified(world: World, i: int, board: int, name: str, total: int) -> World
         serial=str(1650000000100 + i),
         vbios=f"96.00.A5.00.{i:02X}",
         driver=DRIVER,
+        brand="Tesla",
+        inforom="G520.0200.00.05",
         fb_total_mib=total,
     ).with_values((GPU, i), {52: i, 55: i ^ 1, 67: 0})
 

@@ -68,11 +68,13 @@ DCGM_API int dcgmGetDeviceAttributes(handle_t handle, unsigned gpu, struct attri
         code = atoi(refused);
     if (code != OK)
         return end(code);
+    copy(gpu, "brand", out->identifiers.brand);
     copy(gpu, "name", out->identifiers.name);
     copy(gpu, "pci", out->identifiers.pci);
     copy(gpu, "serial", out->identifiers.serial);
     copy(gpu, "uuid", out->identifiers.uuid);
     copy(gpu, "vbios", out->identifiers.vbios);
+    copy(gpu, "inforom", out->identifiers.inforom);
     copy(gpu, "driver", out->identifiers.driver);
     for (unsigned i = 1; i < 5; i++)
         out->memory[i] = BLANK;
