@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import platform
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -37,14 +38,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command == "version":
         print(f"accel-exporter {__version__} (Python {platform.python_version()})")
         return 0
+    if args.command == "healthy":
+        # It needs no configuration, and may not fail for one that is being edited.
+        from exporter.healthy import healthy
+
+        return healthy(args.pid, ready=args.ready)
     if args.command == "serve":
         # As process 1 of a container it would not be ended by a signal for which it has no handler yet.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         source = _source(args)
         program = read(source)
-    except (ConfigError, CatalogueError) as error:
+    except CatalogueError as error:
         print(f"accel-exporter: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            print(f"accel-exporter: {line}", file=sys.stderr)
+        print(f"accel-exporter: {_what_next(args, len(error.problems))}", file=sys.stderr)
         return USAGE_ERROR
     try:
         return _run(args, source, program)
@@ -89,9 +100,9 @@ def _run(args: argparse.Namespace, source: Source, program: Program) -> int:
 
             return once.devices(program, args.format, args.wait)
         case "top":
-            from exporter.status import top
+            from exporter.status import remote, top
 
-            return top.top(program, args.url, args.interval_seconds, once=args.once)
+            return top.top(program, remote.access(args), args.interval_seconds, once=args.once)
         case "doctor":
             from exporter import doctor
 
@@ -112,6 +123,20 @@ def _source(args: argparse.Namespace) -> Source:
     flags["set"] = given.get("set") or None
     path = args.config or (Path(os.environ[FILE_VARIABLE]) if os.environ.get(FILE_VARIABLE) else None)
     return Source(path, flags, demo=given.get("demo", False))
+
+
+def _what_next(args: argparse.Namespace, problems: int) -> str:
+    """How to try what has been corrected: with the same file and flags."""
+    many = "this" if problems == 1 else f"these {problems} problems"
+    if args.command == "check-config":
+        return f"correct {many}, then run it again"
+    given = vars(args)
+    again = ["accel-exporter", "check-config", *(["--config", str(args.config)] if args.config else [])]
+    for flag in (*FLAGS, "set"):
+        values = given.get(flag.replace("-", "_")) or []
+        for value in [values] if isinstance(values, str) else values:
+            again += [f"--{flag}", value]
+    return f"correct {many}, then try the result: {shlex.join(again)}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -151,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
             help="take a second sample after so long: ratios and rates need it (default: 1)",
         )
     top = add("top", "show devices in the terminal, as they change")
-    top.add_argument("--url", default="", metavar="URL", help="of another agent, such as http://node-1:9859")
+    _access_flags(top)
     top.add_argument(
         "--every",
         dest="interval_seconds",
@@ -167,6 +192,10 @@ def _parser() -> argparse.ArgumentParser:
     mapping.add_argument("--format", choices=("table", "json"), default="table")
     mapping.add_argument("--collector", default="", metavar="NAME", help="of this collector only")
     add("check-config", "check the configuration and tell all that is wrong with it")
+    text = "tell whether the agent that runs here works, whatever its port asks of clients"
+    healthy = commands.add_parser("healthy", help=text, description=text.capitalize() + ".")
+    healthy.add_argument("--ready", action="store_true", help="whether its first samples are taken")
+    healthy.add_argument("--pid", type=int, metavar="PROCESS", help="of several agents this one (default: all)")
     commands.add_parser("version", help="print the version")
     return parser
 
@@ -180,10 +209,26 @@ def _configuration_flags() -> argparse.ArgumentParser:
             f"--{name}",
             metavar=flag.metavar,
             action="append" if flag.repeatable else "store",
-            help=f"sets {flag.key}",
+            help=f"{flag.help} ({flag.key})",
         )
-    group.add_argument("--set", metavar="KEY=VALUE", action="append", help="any other setting, such as links=each")
+    text = "any other setting, such as collectors.amd.enabled=false; can be repeated"
+    group.add_argument("--set", metavar="KEY=VALUE", action="append", help=text)
     return flags
+
+
+def _access_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", default="", metavar="URL", help="of another agent, such as http://node-1:9859")
+    group = parser.add_argument_group("another agent that has a web configuration file, with --url")
+    group.add_argument(
+        "--ca-file", type=Path, metavar="FILE", help="certificates to trust for https (default: the system's)"
+    )
+    group.add_argument("--cert-file", type=Path, metavar="FILE", help="a certificate to show, as PEM")
+    group.add_argument("--key-file", type=Path, metavar="FILE", help="its key (default: in the same file)")
+    group.add_argument(
+        "--insecure", action="store_true", help="do not check whose certificate it is: anyone could be answering"
+    )
+    group.add_argument("--user", default="", metavar="NAME", help="a user there, with --password-file")
+    group.add_argument("--password-file", type=Path, metavar="FILE", help="its first line is the user's password")
 
 
 def _positive(text: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -54,7 +55,11 @@ def _how(feed: Feed) -> str:
 
 
 def mapping(catalogues: Catalogues, output: Literal["table", "json"], only: str = "") -> int:
-    """Print the mapping of all collectors, or of one."""
+    """Print the mapping of all collectors, or of one. Exit code 2 if there is no such collector."""
+    if only and only not in catalogues:
+        names = ", ".join(sorted(catalogues))
+        print(f"accel-exporter: there is no collector {only!r}; expected one of {names}", file=sys.stderr)
+        return 2
     found = [
         row
         for name, (_, catalogue) in sorted(catalogues.items())

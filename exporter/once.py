@@ -20,6 +20,7 @@ from exporter.families import Family, Publication, parse_labels
 from exporter.model import Number
 from exporter.negotiation import Format
 from exporter.program import Program
+from exporter.schema import SENSORS
 from exporter.selfmetrics import SelfMetrics
 
 log = logging.getLogger(__name__)
@@ -153,6 +154,7 @@ def _row(vendor: str, device: Device, values: Values) -> dict[str, object]:
                 return number
         return None
 
+    told = (value("accel_temperature_celsius", sensor=sensor) for sensor in SENSORS)
     health = [
         labels["state"] for labels, number in values.get(("accel_health_state", device.uuid, ""), ()) if number == 1
     ]
@@ -168,7 +170,7 @@ def _row(vendor: str, device: Device, values: Values) -> dict[str, object]:
         "memory_total_bytes": value("accel_memory_total_bytes", memory="device"),
         "utilization_ratio": value("accel_utilization_ratio"),
         "compute_active_ratio": value("accel_compute_active_ratio"),
-        "temperature_celsius": value("accel_temperature_celsius", sensor="die"),
+        "temperature_celsius": next((degrees for degrees in told if degrees is not None), None),
         "power_watts": value("accel_power_watts"),
     }
 

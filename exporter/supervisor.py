@@ -14,7 +14,7 @@ import msgspec
 
 from collectors.base import Device, Fault, Group
 from exporter.catalogue import Catalogue
-from exporter.detection import Bus, present, signs
+from exporter.detection import Bus, PciDevice, present, signs
 from exporter.model import (
     CollectorState,
     Configure,
@@ -133,7 +133,7 @@ class Runner:
             self._set("released", RELEASED)
             return remaining
         bus = await self._bus.devices()
-        self.present = present(self.spec.catalogue.collector.detect, bus)
+        self.present = self._count_on(bus)
         found = await asyncio.to_thread(list, signs(self.spec.catalogue.collector.detect, self.spec.paths, bus))
         if self.spec.detect and not found:
             self._set("no_device", "no sign of this vendor on the host")
@@ -281,11 +281,15 @@ class Runner:
 
     async def _looks_different(self) -> bool:
         """Whether to look for devices again: some are lost, or the bus shows others. Raises DevicesChanged for more."""
-        found = present(self.spec.catalogue.collector.detect, await self._bus.devices())
+        found = self._count_on(await self._bus.devices())
         before, self.present = self.present, found
         if before is not None and found is not None and found > before:
             raise DevicesChanged
         return found != before or bool(self._latest().lost)
+
+    def _count_on(self, bus: list[PciDevice] | None) -> int | None:
+        """Devices on the bus. Of simulated ones there are none there, which would look as if all had fallen off."""
+        return None if self.spec.simulated else present(self.spec.catalogue.collector.detect, bus)
 
     async def _read(self, worker: WorkerProcess, group: Group, snapshot: Snapshot) -> tuple[Snapshot, bool]:
         """One group's sample, put into the snapshot; and whether the collector wants to look for devices again."""
@@ -307,6 +311,7 @@ class Runner:
             errors=reply.errors,
             lost=frozenset(reply.lost),
             processes=reply.processes,
+            holders=reply.holders,
         )
         if reply.faults:
             self._faulted(self.spec.catalogue, snapshot.devices, reply.faults)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from typing import Final
@@ -18,6 +19,12 @@ PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
 """Marker → programs that a test with it starts, itself or through a helper."""
 OPTIONAL: Final = ("browser",)
 """Of these programs nothing is asked where the distribution does not offer them."""
+
+
+def pytest_configure() -> None:
+    """Have SIGINT as a terminal has it: a shell starts background jobs with it ignored, and programs inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Before a test's own skip marks are looked at: with the variable set, none of them may hide a test.

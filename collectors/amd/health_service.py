@@ -76,7 +76,7 @@ def start(gpus: Callable[[], Sequence[Gpu]], path: Path) -> Running:
     try:
         import grpc
     except ImportError:
-        raise HealthServiceError("the package grpcio is missing: pip install 'accel-exporter[amd-health]'") from None
+        raise HealthServiceError("the package grpcio is missing: pip install grpcio (the extra amd-health)") from None
     _take(path)
     server = grpc.server(futures.ThreadPoolExecutor(_THREADS), maximum_concurrent_rpcs=8 * _THREADS)
     handlers: dict[str, Any] = {

@@ -26,7 +26,8 @@ def open_nvml(settings: Settings) -> Collector:
     try:
         import pynvml  # noqa: F401
     except ImportError:
-        raise Unavailable("no_library", "the Python binding is missing: pip install 'accel-exporter[nvidia]'") from None
+        hint = "the Python binding is missing: pip install nvidia-ml-py (the extra nvidia)"
+        raise Unavailable("no_library", hint) from None
     from collectors.nvidia.nvml import NvmlCollector
 
     return NvmlCollector(settings)

@@ -13,7 +13,7 @@ def open_collector(settings: Settings) -> Collector:
     try:
         import h2  # noqa: F401
     except ImportError:
-        raise Unavailable("no_library", "the HTTP/2 library is missing: pip install 'accel-exporter[tpu]'") from None
+        raise Unavailable("no_library", "the HTTP/2 library is missing: pip install h2") from None
     from collectors.tpu.collector import TpuCollector
     from collectors.tpu.options import read_options
 

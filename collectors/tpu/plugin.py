@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from collectors.base import NODE, Collector, Device, Group, ReadError, Reading, Settings
+from collectors.base import NODE, Collector, Device, Group, Holder, ReadError, Reading, Settings
 from collectors.bridge.collector import BridgeCollector, open_bridge
 from collectors.bridge.scrape import Reader, Scrape
 from collectors.tpu.numbering import ranks
@@ -78,7 +78,8 @@ class PluginReader(Reader):
             )
             for group, of_group in scrape.readings.items()
         }
-        return Scrape(devices, readings, scrape.errors + errors, scrape.known, scrape.unknown)
+        holders = tuple(Holder(moved[holder.device], holder.facts) for holder in scrape.holders)
+        return Scrape(devices, readings, scrape.errors + errors, scrape.known, scrape.unknown, holders)
 
 
 def _place(device: Device) -> tuple[int, str]:

@@ -198,7 +198,7 @@ def contradictions(otlp: Otlp, tree: Node) -> Iterator[Problem]:
             (("otlp", "endpoints", i, "protocol") for i, one in enumerate(otlp.endpoints) if one.protocol == "grpc"),
             ("otlp", "protocol"),
         )
-        expected = "http/protobuf, or the extra: pip install 'accel-exporter[grpc]'"
+        expected = "http/protobuf, or the package that is missing: pip install grpcio"
         yield wrong(source_of(tree, path), path, "grpc", expected)
 
 

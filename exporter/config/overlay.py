@@ -17,7 +17,7 @@ from msgspec import inspect as kinds
 
 from exporter.catalogue import Option
 from exporter.config.build import Options, model, unwrap
-from exporter.config.problems import Problem, nearest, printable, show_key, show_value
+from exporter.config.problems import Problem, nearest, one_of, printable, show_key, show_value
 from exporter.config.yaml import Node, plain, put
 
 PREFIX: Final = "ACCEL_EXPORTER_"
@@ -38,24 +38,25 @@ class Flag(msgspec.Struct, frozen=True):
 
     key: str
     metavar: str
+    help: str
     repeatable: bool = False
 
 
 FLAGS: Final[Mapping[str, Flag]] = {
-    "listen": Flag("listen", "HOST:PORT|unix:/PATH", repeatable=True),
-    "web.config.file": Flag("web_config_file", "FILE"),
-    "node": Flag("node", "NAME"),
-    "interval": Flag("intervals.normal", "SECONDS"),
-    "links": Flag("links", "sum|each"),
-    "raw": Flag("schema.raw", "default|all|none|NAME,…"),
-    "raw-counters": Flag("schema.raw_counters", "FILE"),
-    "simulate": Flag("simulate.devices", "NAME=COUNT,…"),
-    "simulate-seed": Flag("simulate.seed", "NUMBER"),
-    "simulate-scenario": Flag("simulate.scenario", "NAME"),
-    "otlp-endpoint": Flag("otlp.endpoint", "URL"),
-    "root": Flag("paths.root", "DIRECTORY"),
-    "log-level": Flag("log.level", "LEVEL"),
-    "log-format": Flag("log.format", "json|text"),
+    "listen": Flag("listen", "HOST:PORT|unix:/PATH", "where to serve; can be repeated", repeatable=True),
+    "web.config.file": Flag("web_config_file", "FILE", "TLS and users: docs/web-config.md"),
+    "node": Flag("node", "NAME", "this node's name; else NODE_NAME or the host's"),
+    "interval": Flag("intervals.normal", "SECONDS", "time between two readings"),
+    "links": Flag("links", "sum|each", "one series a device, or one a link"),
+    "raw": Flag("schema.raw", "default|all|none|NAME,…", "which of the vendors' own series to serve"),
+    "raw-counters": Flag("schema.raw_counters", "FILE", "the same, by a counters file of dcgm-exporter"),
+    "simulate": Flag("simulate.devices", "NAME=COUNT,…", "devices that do not exist, by collector: nvidia=8,amd=2"),
+    "simulate-seed": Flag("simulate.seed", "NUMBER", "the same seed gives the same numbers"),
+    "simulate-scenario": Flag("simulate.scenario", "NAME", "what they do: mix, training, inference, idle or failing"),
+    "otlp-endpoint": Flag("otlp.endpoint", "URL", "push over OTLP to this receiver"),
+    "root": Flag("paths.root", "DIRECTORY", "where the host's files are, seen from a container"),
+    "log-level": Flag("log.level", "LEVEL", "debug, info, warning or error"),
+    "log-format": Flag("log.format", "json|text", "for programs or for people"),
 }
 """Flags by name, without the dashes. Every other key can be given with ``--set KEY=VALUE``."""
 
@@ -143,16 +144,26 @@ def _set(tree: Node, text: str, known: Mapping[str, Setting], problems: list[Pro
     if not equals:
         problems.append(Problem("flag --set", show_key(tuple(key.split("."))), "no = and value", "KEY=VALUE"))
     elif key not in known:
-        close = nearest(key, list(known))
         found = f"unknown key (its value: {show_value(value, (key,))})"
-        problems.append(
-            Problem(
-                "flag --set", show_key(tuple(key.split("."))), found, close or "a key's path, such as intervals.normal"
-            )
-        )
+        path = tuple(key.split("."))
+        problems.append(Problem("flag --set", show_key(path), found, _instead(path, known)))
     else:
         return _lay(tree, known[key], value, "flag --set")
     return tree
+
+
+def _instead(path: tuple[str, ...], known: Mapping[str, Setting]) -> str:
+    """What can stand where the path leaves what there is."""
+    steps = [setting.path for setting in known.values()]
+    right = next(depth for depth in range(len(path), -1, -1) if any(each[:depth] == path[:depth] for each in steps))
+    choices = list(dict.fromkeys(each[right] for each in steps if each[:right] == path[:right] and len(each) > right))
+    if not choices:
+        return f"nothing behind {'.'.join(path[:right])}"
+    if right == len(path):
+        return f"one key more: {one_of('', choices)}"
+    before = "".join(f"{step}." for step in path[:right])
+    listed = one_of(path[right], choices)
+    return before + listed if not before or not listed.startswith("one of ") else f"{before}… with {listed}"
 
 
 def _lay(tree: Node, setting: Setting, value: object, source: str) -> Node:

@@ -20,6 +20,7 @@ _MOST_NAMES: Final = 20
 _SECRET: Final = re.compile(
     r"passw|secret|token|credential|api[_-]?key|private_?key|authorization|bearer|^headers$", re.IGNORECASE
 )
+_FILE_LINE: Final = re.compile(r"(.*):([0-9]+)", re.DOTALL)
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -46,16 +47,20 @@ class ConfigError(Exception):
     """The configuration cannot be used. ``problems`` has all that was found, not just the first."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems: tuple[Problem, ...] = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(sorted(problems, key=_place))
         super().__init__(self.problems)
 
     def __str__(self) -> str:
         lines = [str(problem) for problem in self.problems[:SHOWN]]
         if len(self.problems) > SHOWN:
             lines.append(f"… and {len(self.problems) - SHOWN} more")
-        many = "this" if len(self.problems) == 1 else f"these {len(self.problems)} problems"
-        lines.append(f"Correct {many}, then try the result with: accel-exporter check-config")
         return "\n".join(lines)
+
+
+def _place(problem: Problem) -> tuple[str, int]:
+    """Files first, line by line; the others stay in their order behind them."""
+    found = _FILE_LINE.fullmatch(problem.source)
+    return (found[1], int(found[2])) if found else ("\U0010ffff", 0)
 
 
 def printable(text: str) -> str:

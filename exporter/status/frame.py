@@ -14,6 +14,8 @@ from exporter.status.model import Collector, Count, Device, Devices, Status
 
 Tone = Literal["plain", "head", "good", "warn", "bad", "soft"]
 BAR: Final = 8
+WIDEST: Final = 40
+"""Columns of a cell, but for the last one in its line."""
 ABSENT: Final = ("no_device", "no_library", "no_driver")
 _TONES: Final[dict[str, Tone]] = {"healthy": "good", "degraded": "warn", "failed": "bad", "unknown": "soft"}
 
@@ -83,7 +85,8 @@ HEAD: Final = ("DEVICE", "HEALTH", "UTIL", "", "ACTIVE", "", "MEMORY", "TEMP", "
 
 
 def _table(devices: Sequence[Device], now: float) -> list[Line]:
-    rows = [_cells(device, now) for device in devices]
+    # One name without end must not push every device's numbers out of the window.
+    rows = [(*(fit(cell, WIDEST) for cell in cells), last) for *cells, last in (_cells(each, now) for each in devices)]
     widths = [max(columns(row[index]) for row in (HEAD, *rows)) for index in range(len(HEAD))]
     found = [Line(_joined(HEAD, widths), "soft")]
     for device, row in zip(devices, rows, strict=True):
@@ -114,7 +117,13 @@ def _cells(device: Device, now: float) -> tuple[str, ...]:
 
 
 def _shown(value: Number | None, write: Callable[[float], str]) -> str:
-    return "-" if value is None else write(value)
+    if value is None:
+        return "-"
+    try:
+        return write(value)
+    except OverflowError:
+        # Another agent's JSON can hold a whole number that is larger than any float.
+        return "?"
 
 
 def _bar(ratio: float | None) -> str:
@@ -127,8 +136,11 @@ def _bar(ratio: float | None) -> str:
 def _memory(device: Device) -> str:
     if device.memory_used_bytes is None:
         return "-"
-    used = f"{device.memory_used_bytes / 2**30:.1f}"
-    return f"{used} GiB" if device.memory_total_bytes is None else f"{used}/{device.memory_total_bytes / 2**30:.0f} GiB"
+    used = _shown(device.memory_used_bytes, lambda value: f"{value / 2**30:.1f}")
+    if device.memory_total_bytes is None:
+        return f"{used} GiB"
+    total = _shown(device.memory_total_bytes, lambda value: f"{value / 2**30:.0f}")
+    return f"{used}/{total} GiB"
 
 
 def _workload(device: Device) -> str:
@@ -146,7 +158,8 @@ def _reasons(devices: Sequence[Device]) -> list[Line]:
             continue
         needs = [f"needs {action}" for action in device.recovery_actions]
         slowed = [f"slowed down by {reason}" for reason in device.throttling]
-        words = ", ".join((*device.reasons, *needs, *slowed)).replace("_", " ")
+        # Codes of faults stay as they are: that is how the vendor's page lists them.
+        words = ", ".join((*device.reasons, *(word.replace("_", " ") for word in (*needs, *slowed))))
         if words:
             text = clean(f"{device.vendor} {device.device}: {words}")
             found.append(Line(text, _TONES.get(device.health or "", "plain")))

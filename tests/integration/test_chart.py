@@ -122,6 +122,7 @@ def test_a_long_name_leaves_room_for_the_flavour() -> None:
         ({"networkPolicy": {"from": []}}, "networkPolicy.from"),
         ({"nvidia": {"enabled": True}}, "auto.enabled and nvidia.enabled exclude each other"),
         ({"auto": {"enabled": False}}, "no flavour is enabled"),
+        ({"web": {"tls": True}}, "web.configSecret"),
         ({"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}, "would be scraped twice"),
     ],
 )

@@ -233,7 +233,8 @@ def test_history_is_told_from_where_one_has_it(tmp_path: Path) -> None:
         first = msgspec.json.decode((await ask(here, "/api/v1/history")).body, type=History)
         assert first.period == 0.2
         assert [each.uuid for each in first.devices] == ["ACME-0", "ACME-1"]
-        assert set(first.devices[0].power_watts) == {250.0}
+        # A gap is a publication in which a busy machine's sample came late.
+        assert set(first.devices[0].power_watts) - {None} == {250.0}
         assert len(first.devices[0].power_watts) == len(first.times) >= 3
         await until(lambda: here.monitor.recorded.times()[-1] > first.times[-1])
         since = f"/api/v1/history?since={first.times[-1]:.3f}"

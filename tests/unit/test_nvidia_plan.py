@@ -158,7 +158,7 @@ except Unavailable as error:
 """
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert output.startswith("no_library ")
-    assert "accel-exporter[nvidia]" in output
+    assert "pip install nvidia-ml-py" in output
 
 
 def test_a_node_without_an_engine_loads_nothing_of_dcgm(tmp_path: Path) -> None:

@@ -264,6 +264,6 @@ def test_a_header_is_a_secret(tmp_path: Path) -> None:
 
 def test_grpc_without_its_library_is_told_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert "accel-exporter[grpc]" in problems("otlp: {endpoint: http://c, protocol: grpc}", tmp_path)
+    assert "pip install grpcio" in problems("otlp: {endpoint: http://c, protocol: grpc}", tmp_path)
     found = problems("otlp: {endpoints: [{endpoint: http://c, protocol: grpc}]}", tmp_path)
     assert "otlp.endpoints[0].protocol" in found

@@ -91,7 +91,7 @@ def test_what_is_wrong_is_said_in_words() -> None:
         last=99,
     )
     ill = Device(
-        vendor="acme", device="1", uuid="B", health="failed", reasons=("does not answer",), faults=(fault,),
+        vendor="acme", device="1", uuid="B", health="failed", reasons=("does not answer", "fault acme:ecc_derr"), faults=(fault,),
         recovery_actions=("reset_device",), throttling=("thermal",),
     )  # fmt: skip
     hung = Collector(
@@ -108,7 +108,7 @@ def test_what_is_wrong_is_said_in_words() -> None:
     lines = texts(
         view(BUSY, ill, counts=(count,), collectors=(hung, absent), simulated=True, trouble="http://x is silent")
     )
-    assert "acme 1: does not answer, needs reset device, slowed down by thermal" in lines
+    assert "acme 1: does not answer, fault acme:ecc_derr, needs reset device, slowed down by thermal" in lines
     assert "collector acme is timeout, stale: normal: look at the kernel's log" in lines
     assert not [text for text in lines if "zeta" in text]
     assert "acme: 2 of 3 devices not reporting" in lines
@@ -162,3 +162,19 @@ def test_names_cannot_steer_the_terminal(evil: str) -> None:
     what = view(device, counts=(Count(vendor=evil, expected=5),), collectors=(hung,), node=evil, trouble=evil)
     assert all(text.isprintable() for text in texts(what))
     assert clean(f"a{evil}b").isprintable()
+
+
+def test_one_device_with_a_name_without_end_leaves_the_others_their_columns() -> None:
+    long = msgspec.structs.replace(BUSY, device="1", model="x" * 10_000, power_watts=1e308)
+    found = row(view(BUSY, long), "acme 0")
+    assert "ns/train-0" in found[:200]
+    assert all(columns(text) <= 200 for text in texts(view(BUSY, long)) if text.startswith("acme"))
+
+
+def test_whole_numbers_beyond_every_float_are_no_numbers() -> None:
+    vast = 10**400
+    device = Device(
+        vendor="acme", device="0", uuid="A", memory_used_bytes=vast, memory_total_bytes=vast, power_watts=vast
+    )
+    cells = row(view(device), "acme 0").split()
+    assert cells == ["acme", "0", "-", "-", "?/?", "GiB", "-", "?", "-", "-"]

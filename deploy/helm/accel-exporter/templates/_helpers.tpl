@@ -52,6 +52,9 @@ nvidia amd neuron gaudi tpu
 {{- fail (printf "auto.enabled and %s.enabled exclude each other: two agents would read the same devices. Set auto.enabled to false, or leave %s to auto" (first $found) (first $found)) }}
 {{- end }}
 {{- if .Values.auto.enabled }}{{ $found = list "auto" }}{{ end }}
+{{- if and .Values.web.tls (not .Values.web.configSecret) }}
+{{- fail "web.tls says that the agents serve TLS: name the Secret with their web configuration in web.configSecret (docs/web-config.md)" }}
+{{- end }}
 {{- if not $found }}
 {{- fail "no flavour is enabled: set auto.enabled, or nvidia.enabled, amd.enabled, neuron.enabled, gaudi.enabled or tpu.enabled, to true" }}
 {{- end }}
