@@ -90,13 +90,17 @@ def choose(counters: Counters, names: Mapping[str, str], labels: Collection[str]
             if entry.name not in labels:
                 warnings.append(f"{place}: {entry.name} cannot be made a label of the series: it is left out")
         elif series is None:
-            close = nearest(entry.name, list(names))
+            close = nearest(entry.name, sorted(set(names.values())))
             hint = f"; the nearest that is: {close}" if close else ""
             warnings.append(f"{place}: {entry.name} is not a series that any collector knows: it is left out{hint}")
         elif series in found:
             warnings.append(f"{place}: {entry.name} is another name of {found[series].name}, which counts")
         else:
+            if entry.type not in ("gauge", "counter"):
+                warnings.append(f"{place}: {entry.name} has no {entry.type}: it is served as a gauge")
             found[series] = entry
+    if not found:
+        warnings.append(f"{counters.source}: it names no series that any collector knows: the usual ones are served")
     return Choice(found, (*counters.warnings, *warnings))
 
 

@@ -101,6 +101,20 @@ def test_names_that_nobody_knows_are_warnings_with_the_nearest_that_is_known() -
     )
 
 
+def test_a_type_that_the_series_has_not_is_told() -> None:
+    counters = parse("red_power, histogram, P\n", "counters.csv")
+    assert choose(counters, {"red_power": "red_power"}).warnings == (
+        "counters.csv:1: red_power has no histogram: it is served as a gauge",
+    )
+
+
+def test_the_nearest_is_a_series_and_no_other_spelling_of_one() -> None:
+    counters = parse("RED_PROF_ACTIVE, gauge, P\n", "counters.csv")
+    [first, last] = choose(counters, {"RED_POWER": "RED_POWER", "red_prof_active": "RED_POWER"}).warnings
+    assert "red_prof_active" not in first
+    assert last == "counters.csv: it names no series that any collector knows: the usual ones are served"
+
+
 def test_another_spelling_of_a_series_chooses_the_series() -> None:
     counters = parse("red_watts, gauge, P\nred_power, gauge, P\n", "counters.csv")
     choice = choose(counters, {"red_power": "red_power", "red_watts": "red_power"})
