@@ -9,7 +9,7 @@ import msgspec
 
 from collectors.base import Device, Labels
 from exporter.faults import Owner
-from exporter.model import Allocation, ContainerKey, Workload
+from exporter.model import Allocation, ContainerKey, Usage, Workload
 
 MAX_STEP: Final = 60.0
 """Seconds between two publications for which an allocation may be taken as unbroken.
@@ -96,13 +96,16 @@ def _labels(workload: Workload, *, shared: bool) -> Labels:
 
 
 def container_rows(
-    devices: Sequence[Device], allocation: Allocation, memory: Mapping[ContainerKey, int]
+    devices: Sequence[Device], allocation: Allocation, usage: Mapping[ContainerKey, Usage]
 ) -> Iterator[Row]:
-    """Memory by container, of devices that several containers share."""
+    """Memory and share of time by container, of devices that several containers share."""
     known = {(device.uuid, device.partition): device for device in devices}
-    for (uuid, partition, namespace, pod, container), value in memory.items():
+    for (uuid, partition, namespace, pod, container), used in usage.items():
         device = known.get((uuid, partition))
         if device is None or len(allocation.get((uuid, partition), ())) < 2:
             continue
         labels = (("namespace", namespace), ("pod", pod), ("container", container))
-        yield "accel_container_memory_used_bytes", device, value, labels
+        if used.memory is not None:
+            yield "accel_container_memory_used_bytes", device, used.memory, labels
+        if used.utilization is not None:
+            yield "accel_container_utilization_ratio", device, used.utilization, labels

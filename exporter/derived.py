@@ -15,6 +15,7 @@ from exporter.allocated import AllocatedTime, container_rows
 from exporter.allocated import rows as allocation_rows
 from exporter.catalogue import Catalogue
 from exporter.config import DeviceClass
+from exporter.config.regex import MAX_TEXT
 from exporter.energy import EnergyMeter
 from exporter.families import Block, prefix
 from exporter.faults import FaultBook, Owner, worst
@@ -113,7 +114,7 @@ class Book:
         """The operator's name for this kind of device. ``memory`` in bytes; a rule on memory needs to know it."""
         for rule, model in self._classes:
             enough = rule.memory_min_gib == 0 or (memory is not None and memory >= rule.memory_min_gib * 2**30)
-            if rule.vendor in ("", vendor) and enough and model.search(device.model):
+            if rule.vendor in ("", vendor) and enough and model.search(device.model[:MAX_TEXT]):
                 return rule.device_class
         return ""
 
@@ -176,7 +177,10 @@ def derive(
                         rows.add("accel_recovery_action", device, implied, (("action", action),))
     if attributed is not None:
         own = [device for device in snapshot.devices if (device.uuid, device.partition) not in covered]
-        memory_rows = container_rows(own, attributed.allocation, attributed.container_memory)
+        # What its processes used is no longer known when a device's other values vanish.
+        heard = [snapshot.devices[position] for position in answering]
+        fresh = [device for device in heard if (device.uuid, device.partition) not in covered]
+        used = container_rows(fresh, attributed.allocation, attributed.usage)
         held = allocation_rows(
             snapshot.vendor,
             own,
@@ -185,7 +189,7 @@ def derive(
             monotonic=monotonic,
             max_age=view.options.max_age["normal"],
         )
-        for metric, device, value, labels in (*held, *memory_rows):
+        for metric, device, value, labels in (*held, *used):
             rows.add(metric, device, value, labels)
     devices = {(device.uuid, device.partition): device for device in snapshot.devices}
     for output in _without_energy(plan):

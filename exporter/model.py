@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from collectors.base import Device, Fault, Group, HostPaths, Labels, Process, ReadError
+from collectors.base import Device, Fault, Group, Holder, HostPaths, Labels, Process, ReadError
 
 Number = int | float
 Exactness = Literal["exact", "approximate", "derived", "estimated"]
@@ -53,6 +53,8 @@ class GroupSample(msgspec.Struct, frozen=True, kw_only=True):
     lost: frozenset[int] = frozenset()
     """Devices that did not answer."""
     processes: tuple[Process, ...] | None = None
+    holders: tuple[Holder, ...] = ()
+    """Whose devices are, as an exporter that is bridged says it."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +140,7 @@ class ReadDone(msgspec.Struct, frozen=True, tag="read_done", kw_only=True):
     processes: tuple[Process, ...] | None
     taken_at: float
     duration: float
+    holders: tuple[Holder, ...] = ()
     unknown: tuple[str, ...] = ()
     """Series that the collector gave and the catalogue does not know: dropped, and counted."""
 
@@ -195,8 +198,17 @@ ContainerKey = tuple[str, str, str, str, str]
 """uuid, partition, namespace, pod, container"""
 
 
+class Usage(msgspec.Struct, frozen=True):
+    """What the processes of one container use of a device; None where not all of them tell."""
+
+    memory: int | None = None
+    """Bytes."""
+    utilization: float | None = None
+    """Share of the device's time, 0 to 1."""
+
+
 class Attributed(msgspec.Struct, frozen=True, eq=False):
     """What attribution knows now. The allocation is the same object as long as it is the same."""
 
     allocation: Allocation
-    container_memory: Mapping[ContainerKey, int] = {}
+    usage: Mapping[ContainerKey, Usage] = {}

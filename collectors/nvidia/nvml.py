@@ -26,6 +26,7 @@ from collectors.nvidia.inventory import Gpu, Inventory
 from collectors.nvidia.ledger import DeviceLostError, DriverGoneError
 from collectors.nvidia.plan import Plan, compile_plan
 from collectors.nvidia.readers import Reader
+from collectors.nvidia.shares import ProcessShares
 from collectors.nvidia.specials import Specials
 from collectors.nvidia.windows import window
 
@@ -75,6 +76,7 @@ class NvmlCollector:
         self._faults = FaultLog(window(settings, "xid_count_window_ms"), kernel_log)
         self._specials = Specials(self._faults, window(settings, "clock_count_window_ms"), settings.paths.proc)
         self._reader = Reader()
+        self._shares = ProcessShares()
         self._inventory = Inventory()
         self._layouts: dict[int, tuple[str, ...]] = {}
         self._lost: set[int] = set()
@@ -180,6 +182,7 @@ class NvmlCollector:
         if not processes.are_visible(self._settings.paths.proc):
             return None
         memory: dict[tuple[int, int], int | None] = {}
+        shares: dict[int, dict[int, float] | None] = {}
         for gpu in self._inventory.gpus:
             if gpu.position in self._lost:
                 continue
@@ -189,7 +192,11 @@ class NvmlCollector:
                         # One that computes and draws is listed twice, with the same memory.
                         key = (position, process.pid)
                         memory[key] = max((m for m in (memory.get(key), process.memory) if m is not None), default=None)
-        return [Process(position, pid, used) for (position, pid), used in memory.items()]
+                    shares[position] = self._shares.read(gpu, self._reader) if running else None
+        return [
+            Process(position, pid, used, None if (told := shares.get(position)) is None else told.get(pid, 0.0))
+            for (position, pid), used in memory.items()
+        ]
 
     def _changed(self) -> bool:
         """Whether GPUs or instances have come or gone. Asked seldom, and soon after a handle was not valid."""

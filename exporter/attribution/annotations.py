@@ -7,14 +7,18 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from exporter.attribution.claims import Claim, Pod, Pods, SourceName, Status
 from exporter.attribution.held import Held
-from exporter.catalogue import AnnotationRule
+from exporter.attribution.table import AnnotationRule
 
 MAX_DEVICES: Final = 256
 """Devices of one annotation that are looked at."""
+_OBJECTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 INSTANCE: Final = re.compile(r"(?P<uuid>[^\[\]]+)\[(?P<number>\d+)-(?P<place>\d+)\]")
 """A part of a device, as the format ``slices`` writes it."""
 
@@ -47,8 +51,17 @@ class AnnotationSource:
             if not pod.ended
             for vendor, rule in self._rules
             if rule.key in pod.annotations and (held is None or _holds(held, pod, rule.resources))
-            for claim in claims_of(pod, vendor, rule)
+            for claim in self._of(pod, vendor, rule)
         ]
+
+    def _of(self, pod: Pod, vendor: str, rule: AnnotationRule) -> Iterator[Claim]:
+        better = self._better_known(pod, rule.key)
+        return (claim for claim in claims_of(pod, vendor, rule) if claim.names.get("uuid") not in better)
+
+    def _better_known(self, pod: Pod, key: str) -> set[str]:
+        """Devices of which another annotation of the pod tells the parts."""
+        better = (rule for _, rule in self._rules if rule.instead_of == key and rule.key in pod.annotations)
+        return {_text(told, rule.whole) for rule in better for told in _objects(pod.annotations[rule.key])} - {""}
 
 
 def _holds(held: Sequence[Held], pod: Pod, resources: Sequence[str]) -> bool:
@@ -64,7 +77,14 @@ def _holds(held: Sequence[Held], pod: Pod, resources: Sequence[str]) -> bool:
 def claims_of(pod: Pod, vendor: str, rule: AnnotationRule) -> Iterator[Claim]:
     """What one annotation says. Half of it is better than none: an entry that is no device is left out."""
     text = pod.annotations[rule.key]
-    entries = _slices(text, rule.pattern, pod) if rule.format == "slices" else _list(text, rule.pattern, pod)
+    entries: Iterator[Entry]
+    match rule.format:
+        case "slices":
+            entries = _slices(text, rule.pattern, pod)
+        case "list":
+            entries = _list(text, rule.pattern, pod)
+        case "objects":
+            entries = _parts(text, rule, pod)
     for container, names, share in itertools.islice(entries, MAX_DEVICES):
         yield Claim(
             source="annotations",
@@ -125,3 +145,32 @@ def _list(text: str, pattern: str, pod: Pod) -> Iterator[Entry]:
         names = _names(device.strip(), pattern)
         if names:
             yield _only(pod), names, ""
+
+
+def _parts(text: str, rule: AnnotationRule, pod: Pod) -> Iterator[Entry]:
+    """One for each object. A part that is yet to be made has no names; the kubelet's word is not true, either."""
+    order = (*pod.init_order, *pod.container_order)
+    for told in _objects(text):
+        names = {fact: value for fact, field in rule.facts.items() if (value := _text(told, field))}
+        position = told.get(rule.container)
+        container = order[position] if isinstance(position, int) and 0 <= position < len(order) else _only(pod)
+        yield container, names if len(names) == len(rule.facts) else {}, ""
+
+
+def _objects(text: str) -> Iterator[Mapping[str, Any]]:
+    """Those of a JSON list; what is none is passed over."""
+    try:
+        listed = _OBJECTS.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return
+    for item in listed[:MAX_DEVICES]:
+        try:
+            yield _OBJECT.decode(item)
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+
+
+def _text(told: Mapping[str, Any], field: str) -> str:
+    """A text or number as text; empty where there is none."""
+    value = told.get(field)
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""

@@ -16,6 +16,8 @@ MONITOR: Final = re.compile(r"conmon")
 SLURM_JOB: Final = re.compile(r"/job_(\d+)(?:/step_([a-z]+|\d+))?")
 SLURM_SLUID: Final = re.compile(r"slurmstepd\.scope/(s[0-9a-hjkmnp-tv-z]{13})(?:/step_([a-z]+|\d+))?", re.IGNORECASE)
 SLURM: Final = re.compile(r"/slurm(_[^/]+)?/|slurmstepd\.scope/")
+SLURM_FOLDERS: Final = ("*/slurm", "*/slurm_*", "*/slurmstepd.scope", "*/*_slurmstepd.scope", "*/slurmd.service")
+"""Below /sys/fs/cgroup, of version 1 in each controller. The service is there before the first job."""
 UNIT: Final = re.compile(r"/([^/]+\.service)(?:/|$)")
 CONTROLLERS: Final = ("memory", "cpu", "pids", "freezer")
 """Of version 1: the first of these that a process is in tells."""
@@ -73,6 +75,12 @@ def parse(path: str) -> Group:
         sluid=sluid[-1][0] if sluid else "",
         unit=units[-1] if units and not pods and not jobs else "",
     )
+
+
+def has_slurm(sys: str) -> bool:
+    """Whether Slurm runs jobs on this host, as its control groups say."""
+    root = Path(sys) / "fs/cgroup"
+    return any(next(root.glob(pattern), None) is not None for pattern in SLURM_FOLDERS)
 
 
 def of_process(proc: str, pid: int) -> tuple[Group, str] | None:

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-SourceName = Literal["podresources", "pods", "dra", "annotations", "slurm", "processes", "static"]
+SourceName = Literal["podresources", "pods", "dra", "annotations", "slurm", "processes", "static", "bridge"]
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

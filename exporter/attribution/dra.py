@@ -14,8 +14,8 @@ import msgspec
 from exporter.attribution.api import Api, ApiError, Expired, decoded
 from exporter.attribution.claims import Claim, SourceName, Status
 from exporter.attribution.held import DraDevice, Held
+from exporter.attribution.table import DraRule
 from exporter.attribution.watch import Object, Watch
-from exporter.catalogue import DraRule
 
 GROUP: Final = "/apis/resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -144,6 +144,13 @@ def names_of(device: DraDevice, rule: DraRule, attributes: Attributes) -> dict[s
     return {}
 
 
+def raw_of(rule: DraRule, attributes: Attributes) -> dict[str, str]:
+    """What the vendor's own exporter tells of such a device beyond its claim."""
+    if any(attributes.get(name) != value for name, value in rule.raw_where.items()):
+        return {}
+    return {label: attributes[name] for label, name in rule.raw.items() if attributes.get(name)}
+
+
 class DraSource:
     """Claims of containers that hold devices of DRA. Watches slices only while some container does."""
 
@@ -175,7 +182,8 @@ class DraSource:
             vendor, rule = self._rules.get(device.driver, ("", None))
             if rule is None or self._admin(device):
                 continue
-            names = names_of(device, rule, self._known.get((device.driver, device.pool, device.device), {}))
+            attributes = self._known.get((device.driver, device.pool, device.device), {})
+            names = names_of(device, rule, attributes)
             if names is None:
                 continue
             yield Claim(
@@ -194,6 +202,7 @@ class DraSource:
                     "dra_driver_name": device.driver,
                     "dra_pool_name": device.pool,
                     "dra_device_name": device.device,
+                    **raw_of(rule, attributes),
                 },
             )
 

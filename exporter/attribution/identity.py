@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -12,6 +13,7 @@ from collectors.base import Labels
 from exporter.attribution.claims import NamespaceLabels, Pod
 from exporter.attribution.join import Identify
 from exporter.config.attribution import Attribution, TenantSource
+from exporter.config.regex import MAX_TEXT
 from exporter.model import Workload
 
 MAX_VALUE: Final = 128
@@ -49,7 +51,6 @@ TEMPLATE_HASH: Final = "pod-template-hash"
 
 def identifier(config: Attribution, namespaces: Callable[[], NamespaceLabels]) -> Identify:
     """A function that fills in what the pod tells. What the claim's own source knows stays."""
-    tenants = [(source, re.compile(source.pattern) if source.pattern else None) for source in config.tenant_from]
 
     def identify(workload: Workload, pod: Pod | None) -> Workload:
         job_name, job_kind = workload.job_name, workload.job_kind
@@ -63,7 +64,7 @@ def identifier(config: Attribution, namespaces: Callable[[], NamespaceLabels]) -
             served_model=clean(model(pod, config) if pod is not None else ""),
             labels=chosen_labels(pod.labels, config.pod_labels) if pod is not None else (),
         )
-        return msgspec.structs.replace(known, tenant=clean(_tenant(known, pod, tenants, namespaces())))
+        return msgspec.structs.replace(known, tenant=clean(_tenant(known, pod, config.tenant_from, namespaces())))
 
     return identify
 
@@ -114,17 +115,23 @@ def model(pod: Pod, config: Attribution) -> str:
 def _tenant(
     workload: Workload,
     pod: Pod | None,
-    sources: Iterable[tuple[TenantSource, re.Pattern[str] | None]],
+    sources: Iterable[TenantSource],
     namespaces: NamespaceLabels,
 ) -> str:
-    for source, pattern in sources:
+    for source in sources:
         value = _told(source, workload, pod, namespaces)
-        if value and pattern is not None:
-            found = pattern.search(value)
-            value = "" if found is None else found.groupdict().get("tenant") or found[0]
+        if value and source.pattern:
+            value = _taken(source.pattern, value[:MAX_TEXT])
         if value:
             return value
     return workload.tenant
+
+
+@functools.lru_cache(4096)
+def _taken(pattern: str, value: str) -> str:
+    """What an expression takes of a value. Found once for each: a pod's label is looked at again and again."""
+    found = re.search(pattern, value)
+    return "" if found is None else found.groupdict().get("tenant") or found[0]
 
 
 def _told(source: TenantSource, workload: Workload, pod: Pod | None, namespaces: NamespaceLabels) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from collectors.base import Device
 from exporter.attribution.claims import Claim
-from exporter.catalogue import Attribution
+from exporter.attribution.table import Attribution
 
 SHARE = "share"
 PCI = re.compile(
@@ -60,22 +61,27 @@ def spelled(name: str, value: str) -> str:
 
 
 class Matcher:
-    """Finds devices by what claims say. Made anew when devices change."""
+    """Finds devices by what claims say. Made anew for each join, since devices and resources change.
+
+    There may be a hundred thousand ids: what follows from a resource is worked out once, and devices are looked up.
+    """
 
     def __init__(self, vendors: Sequence[VendorDevices]) -> None:
-        self._vendors = vendors
-        self._names = {
+        names_of = {
             (vendor.vendor, device.uuid, device.partition): names(device)
             for vendor in vendors
             for device in vendor.devices
         }
-        self._found: dict[tuple[str, str], tuple[Match, ...]] = {}
+        self._vendors = [
+            _Known(vendor, [names_of[vendor.vendor, device.uuid, device.partition] for device in vendor.devices])
+            for vendor in vendors
+        ]
+        self._forms: dict[str, Sequence[tuple[_Known, Sequence[re.Pattern[str]]]]] = {}
 
     def knows(self, resource: str) -> bool:
         """Whether a resource, or a DRA driver, hands out devices of any vendor that is here."""
-        return any(
-            concerns(vendor.table, resource) or any(rule.driver == resource for rule in vendor.table.dra)
-            for vendor in self._vendors
+        return bool(self._of(resource)) or any(
+            rule.driver == resource for known in self._vendors for rule in known.of.table.dra
         )
 
     def find(self, claim: Claim) -> tuple[Match, ...]:
@@ -83,50 +89,70 @@ class Matcher:
         if claim.names or claim.everything:
             return tuple(
                 match
-                for vendor in self._vendors
-                if claim.vendor in ("", vendor.vendor)
-                for match in self._named(vendor, claim.names, claim.share, everything=claim.everything)
+                for known in self._vendors
+                if claim.vendor in ("", known.of.vendor)
+                for match in known.named(claim.names, claim.share, everything=claim.everything)
             )
-        key = (claim.resource, claim.device_id)
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = self._by_id(claim.resource, claim.device_id)
-        return found
-
-    def _by_id(self, resource: str, device_id: str) -> tuple[Match, ...]:
-        for vendor in self._vendors:
-            if not concerns(vendor.table, resource):
-                continue
-            for form in vendor.table.ids:
-                if form.resources and not _any(resource, form.resources):
-                    continue
-                groups = re.fullmatch(form.pattern, device_id)
+        for known, patterns in self._of(claim.resource):
+            for pattern in patterns:
+                groups = pattern.fullmatch(claim.device_id)
                 if groups is None:
                     continue
                 told = {name: value for name, value in groups.groupdict().items() if value is not None}
                 share = told.pop(SHARE, "")
                 # A form without names, such as the word "all", means every device.
-                everything = groups.re.groupindex.keys() <= {SHARE}
-                matches = tuple(self._named(vendor, told, share, everything=everything))
+                everything = pattern.groupindex.keys() <= {SHARE}
+                matches = tuple(known.named(told, share, everything=everything))
                 if matches:
                     return matches
         return ()
 
-    def _named(
-        self, vendor: VendorDevices, told: Mapping[str, str], share: str, *, everything: bool = False
-    ) -> Iterable[Match]:
+    def _of(self, resource: str) -> Sequence[tuple[_Known, Sequence[re.Pattern[str]]]]:
+        """The vendors whose devices a resource hands out, each with the forms of its ids."""
+        found = self._forms.get(resource)
+        if found is None:
+            found = self._forms[resource] = [
+                (known, _patterns(known.of.table, resource))
+                for known in self._vendors
+                if concerns(known.of.table, resource)
+            ]
+        return found
+
+
+class _Known:
+    """One vendor's devices by their names."""
+
+    def __init__(self, of: VendorDevices, known: Sequence[Mapping[str, str]]) -> None:
+        """``known``: the names of each of the devices."""
+        self.of, self._names = of, known
+        self._by_name: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for position, told in enumerate(known):
+            for name, value in told.items():
+                self._by_name[name, value].append(position)
+            # A part may be called by its own uuid where others are by the whole's.
+            own = told.get("partition_uuid")
+            if own is not None and own != told.get("uuid"):
+                self._by_name["uuid", own].append(position)
+
+    def named(self, told: Mapping[str, str], share: str, *, everything: bool = False) -> Iterable[Match]:
         """Devices that have all names; wholes before parts, unless the names are those of parts."""
-        wanted = {name: spelled(name, value) for name, value in told.items()}
+        wanted = [(name, spelled(name, value)) for name, value in told.items()]
         if not wanted and not everything:
             return
+        positions: Iterable[int] = self._by_name.get(wanted[0], ()) if wanted else range(len(self._names))
         found = [
-            device
-            for device in vendor.devices
-            if _has(self._names[vendor.vendor, device.uuid, device.partition], wanted)
+            self.of.devices[position]
+            for position in positions
+            if all(_has(self._names[position], name, value) for name, value in wanted[1:])
         ]
         wholes = [device for device in found if not device.partition]
         for device in wholes or found:
-            yield Match(vendor.vendor, (device.uuid, device.partition), share)
+            yield Match(self.of.vendor, (device.uuid, device.partition), share)
+
+
+def _patterns(table: Attribution, resource: str) -> Sequence[re.Pattern[str]]:
+    """The forms of a resource's ids, in order."""
+    return [re.compile(form.pattern) for form in table.ids if not form.resources or _any(resource, form.resources)]
 
 
 def concerns(table: Attribution, resource: str) -> bool:
@@ -134,12 +160,8 @@ def concerns(table: Attribution, resource: str) -> bool:
     return _any(resource, table.resources) and not _any(resource, table.ignore)
 
 
-def _has(known: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """Whether a device has all of the names. A part may be called by its own uuid where others are by the whole's."""
-    return all(
-        known.get(name) == value or (name == "uuid" and known.get("partition_uuid") == value)
-        for name, value in wanted.items()
-    )
+def _has(known: Mapping[str, str], name: str, value: str) -> bool:
+    return known.get(name) == value or (name == "uuid" and known.get("partition_uuid") == value)
 
 
 def _any(name: str, patterns: Iterable[str]) -> bool:

@@ -26,8 +26,8 @@ _HINTS: Final = {
     "RESOURCE_EXHAUSTED": f"the kubelet limits how often it is asked, or has more than {MAX_ANSWER} bytes to say",
 }
 
-PodName = tuple[str, str]
-"""namespace, name"""
+Holding = tuple[str, str, tuple[str, str]]
+"""Namespace and name of a pod, resource and id of a device."""
 
 
 class PodResources:
@@ -50,7 +50,7 @@ class PodResources:
         self._changed, self._failed = changed, failed
         self._held: tuple[Held, ...] = ()
         self._claims: tuple[Claim, ...] = ()
-        self._since: Mapping[PodName, int] = {}
+        self._since: Mapping[Holding, int] = {}
         self._answers = 0
         self._answered_at = float("-inf")
         self._status = Status(up=False, hint="the kubelet has not been asked yet")
@@ -76,29 +76,36 @@ class PodResources:
         """Until cancelled."""
         while True:
             try:
-                answer = await asyncio.to_thread(ask, self._socket, self._wanted)
+                answer = await self._ask()
             except (RpcError, Unreadable) as error:
                 self._trouble(error)
             else:
-                self._take(answer)
+                await self._take(answer)
             if self._held and not self._is_fresh():
                 self._held, self._claims, self._since = (), (), {}
                 self._changed()
             await asyncio.sleep(self._poll)
 
+    async def _ask(self) -> tuple[Held, ...]:
+        """What ``ask`` says. Cancelled, it leaves no thread behind that waits for a kubelet in trouble."""
+        channel = _channel(self._socket)
+        try:
+            return await asyncio.to_thread(_answer, channel, self._wanted)
+        finally:
+            channel.interrupt()
+
     def _is_fresh(self) -> bool:
         return time.monotonic() - self._answered_at <= self._hold + self._poll
 
-    def _take(self, answer: tuple[Held, ...]) -> None:
+    async def _take(self, answer: tuple[Held, ...]) -> None:
         self._answered_at = time.monotonic()
         self._status = Status(up=True, last_success=time.time())
         self._answers += 1
         if answer == self._held:
             return
-        self._since = {
-            pod: self._since.get(pod, self._answers) for pod in ((held.namespace, held.pod) for held in answer)
-        }
-        self._held, self._claims = answer, tuple(claims_of(answer, self._since))
+        # There may be a hundred thousand.
+        since, claims = await asyncio.to_thread(_claimed, answer, self._since, self._answers)
+        self._held, self._claims, self._since = answer, claims, since
         self._changed()
 
     def _trouble(self, error: RpcError | Unreadable) -> None:
@@ -112,19 +119,28 @@ class PodResources:
         self._status = Status(up=False, last_success=self._status.last_success, hint=hint)
 
 
-def claims_of(answer: Sequence[Held], since: Mapping[PodName, int]) -> Iterator[Claim]:
+def _claimed(
+    answer: Sequence[Held], before: Mapping[Holding, int], number: int
+) -> tuple[Mapping[Holding, int], tuple[Claim, ...]]:
+    """Since which answer each pod has held each of its devices, the last being ``number``; and what is so claimed."""
+    holdings = ((held.namespace, held.pod, device) for held in answer for device in held.devices)
+    since = {holding: before.get(holding, number) for holding in holdings}
+    return since, tuple(claims_of(answer, since))
+
+
+def claims_of(answer: Sequence[Held], since: Mapping[Holding, int]) -> Iterator[Claim]:
     """Kubelets before 1.34 list finished pods with what they held: an id is the pod's that was seen with it last.
 
-    ``since``: pod → when it was seen first. Of pods that have been there from the start all are named: which of them
-    have ended, only their metadata tells.
+    Not the pod's that was seen last: one that is made anew under its name, between two answers, seems to be an old one.
+    Of pods that have held it from the start all are named: which of them have ended, only their metadata tells.
     """
     latest: dict[tuple[str, str], int] = {}
+    for (_, _, device), first in since.items():
+        latest[device] = max(latest.get(device, 0), first)
     for held in answer:
         for device in held.devices:
-            latest[device] = max(latest.get(device, 0), since[held.namespace, held.pod])
-    for held in answer:
-        for resource, identity in held.devices:
-            if since[held.namespace, held.pod] == latest[resource, identity]:
+            if since[held.namespace, held.pod, device] == latest[device]:
+                resource, identity = device
                 yield Claim(
                     source="podresources",
                     resource=resource,
@@ -136,11 +152,16 @@ def claims_of(answer: Sequence[Held], since: Mapping[PodName, int]) -> Iterator[
 
 
 def ask(socket: str, wanted: Wanted = lambda resource: True) -> tuple[Held, ...]:
-    """The kubelet's answer. Raises RpcError, Unreadable.
+    """The kubelet's answer. Raises RpcError, Unreadable."""
+    return _answer(_channel(socket), wanted)
 
-    A connection for each question: the kubelet makes its socket anew when it restarts, and a kept one would not see it.
-    """
-    channel = Channel(Address(path=socket), max_message=MAX_ANSWER)
+
+def _channel(socket: str) -> Channel:
+    """For one question: the kubelet makes its socket anew when it restarts, and a kept connection would not see it."""
+    return Channel(Address(path=socket), max_message=MAX_ANSWER)
+
+
+def _answer(channel: Channel, wanted: Wanted) -> tuple[Held, ...]:
     try:
         return decode(channel.call(LIST, b"", TIMEOUT), wanted)
     finally:

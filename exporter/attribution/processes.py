@@ -13,6 +13,7 @@ import msgspec
 from exporter.attribution import cgroups
 from exporter.attribution.cgroups import Group
 from exporter.attribution.claims import Claim, Pod, Pods, SourceName, Status
+from exporter.model import ContainerKey, Usage
 
 MAX_CACHED: Final = 8192
 MAX_ENVIRON: Final = 256 * 1024
@@ -27,6 +28,8 @@ class Running(msgspec.Struct, frozen=True):
     pid: int
     memory: int | None = None
     """Bytes of the device's memory; None: not told."""
+    utilization: float | None = None
+    """Share of the device's time, 0 to 1."""
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -47,9 +50,15 @@ class ProcessSource:
         running: Callable[[], Sequence[Running]],
         pods: Callable[[], Pods],
         fill: Callable[[Claim], Claim] = lambda claim: claim,
+        wakes: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``fill`` adds what is known of a claim's batch job."""
-        self._proc, self._running, self._pods, self._fill = proc, running, pods, fill
+        """``fill`` adds what is known of a claim's batch job.
+
+        ``wakes``: whether the host has a scheduler whose jobs processes tell. Until it has, or some process of a device
+        is a job's, the source says nothing: a node without any scheduler must not look as if nobody used its devices.
+        """
+        self._proc, self._running, self._pods, self._fill, self._wakes = proc, running, pods, fill, wakes
+        self.awake = wakes()
         self._known: dict[int, _Known] = {}
         self._status = Status(up=True)
 
@@ -72,6 +81,9 @@ class ProcessSource:
             job = kept.job if kept and kept.started == started else _slurm_job(self._proc, pid, group)
             known[pid] = _Known(started, group, job)
         self._known = known
+        if not self.awake:
+            jobs = any(each.group.slurm_job or each.group.sluid for each in known.values())
+            self.awake = jobs or self._wakes()
         if wanted and hidden == len(wanted):
             hint = "no process of the devices is to be seen: the host's pid namespace (hostPID) is needed"
             self._status = Status(up=False, last_success=self._status.last_success, hint=hint)
@@ -80,6 +92,8 @@ class ProcessSource:
 
     def claims(self) -> Sequence[Claim]:
         """One for each owner of processes on a device."""
+        if not self.awake:
+            return ()
         found: dict[tuple[str, ...], Claim] = {}
         for process, claim in self._owned():
             key = (process.uuid, process.partition, claim.pod_uid, claim.pod, claim.container, claim.job_name)
@@ -88,21 +102,15 @@ class ProcessSource:
                 found[key] = self._fill(msgspec.structs.replace(claim, vendor=process.vendor, names=names))
         return list(found.values())
 
-    def memory(self) -> Mapping[tuple[str, str, str, str, str], int]:
-        """(uuid, partition, namespace, pod, container) → bytes in use by its processes, where all of them tell."""
-        used: dict[tuple[str, str, str, str, str], dict[int, int | None]] = defaultdict(dict)
+    def usage(self) -> Mapping[ContainerKey, Usage]:
+        """What the processes of each container use of each device."""
+        used: dict[ContainerKey, dict[int, Running]] = defaultdict(dict)
         for process, claim in self._owned():
             if claim.pod:
                 of = used[process.uuid, process.partition, claim.namespace, claim.pod, claim.container]
                 # One that computes and draws is told twice, each time with all it uses.
-                told = of.get(process.pid, 0)
-                of[process.pid] = None if told is None or process.memory is None else max(told, process.memory)
-        sums: dict[tuple[str, str, str, str, str], int] = {}
-        for key, by_pid in used.items():
-            values = [value for value in by_pid.values() if value is not None]
-            if len(values) == len(by_pid):
-                sums[key] = sum(values)
-        return sums
+                of[process.pid] = _more(of.get(process.pid, process), process)
+        return {key: _together(list(by_pid.values())) for key, by_pid in used.items()}
 
     def _owned(self) -> Iterator[tuple[Running, Claim]]:
         pods = self._pods()
@@ -115,6 +123,24 @@ class ProcessSource:
             claim = _claim(known, by_uid, by_container)
             if claim is not None:
                 yield process, claim
+
+
+def _more(one: Running, other: Running) -> Running:
+    """Of one process, told twice: what is not told once is not known."""
+    known = one.memory is not None and other.memory is not None
+    memory = max(one.memory or 0, other.memory or 0) if known else None
+    return msgspec.structs.replace(one, memory=memory)
+
+
+def _together(processes: Sequence[Running]) -> Usage:
+    """Sums over processes, where each of them tells. The shares of threads that ran side by side exceed the whole."""
+    memory = [process.memory for process in processes if process.memory is not None]
+    shares = [process.utilization for process in processes if process.utilization is not None]
+    count = len(processes)
+    return Usage(
+        memory=sum(memory) if len(memory) == count else None,
+        utilization=min(1.0, sum(shares)) if len(shares) == count else None,
+    )
 
 
 def _claim(known: _Known, by_uid: Mapping[str, Pod], by_container: Mapping[str, Pod]) -> Claim | None:

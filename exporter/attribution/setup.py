@@ -13,6 +13,8 @@ import msgspec
 
 from exporter.attribution.annotations import AnnotationSource
 from exporter.attribution.api import Api, ApiError, service_address
+from exporter.attribution.bridged import BridgeSource
+from exporter.attribution.cgroups import has_slurm
 from exporter.attribution.claims import ClaimSource, NamespaceLabels, Pods, Status
 from exporter.attribution.dra import AdminClaims, DraSource, Slice, served_version, slice_watch
 from exporter.attribution.held import Wanted
@@ -25,8 +27,9 @@ from exporter.attribution.processes import ProcessSource, Running
 from exporter.attribution.slurm import SlurmSource
 from exporter.attribution.squeue import JobDetails
 from exporter.attribution.static import StaticSource
+from exporter.attribution.table import Attribution
 from exporter.attribution.watch import Object, Watch
-from exporter.catalogue import Attribution, Catalogue
+from exporter.catalogue import Catalogue
 from exporter.config import Config
 from exporter.config.attribution import KubernetesAttribution
 from exporter.detection import expand
@@ -78,10 +81,13 @@ def build(
     if details is not None:
         parts = msgspec.structs.replace(parts, tasks=(*parts.tasks, details.run))
     parts = _with_slurm(parts, config, catalogues, details, changed, failed)
-    if attribution.processes.enabled is not False and (parts.sources or attribution.processes.enabled is True):
+    if attribution.processes.enabled is not False:
         fill = details.fill if details is not None else lambda claim: claim
-        source = ProcessSource(config.paths.host.proc, running, parts.pods, fill)
+        sure = attribution.processes.enabled is True or bool(parts.sources)
+        host = config.paths.host
+        source = ProcessSource(host.proc, running, parts.pods, fill, lambda: sure or has_slurm(host.sys))
         parts = msgspec.structs.replace(parts, sources=(*parts.sources, source))
+    parts = msgspec.structs.replace(parts, sources=(*parts.sources, BridgeSource()))
     if attribution.static:
         parts = msgspec.structs.replace(parts, sources=(*parts.sources, StaticSource(attribution.static)))
     return parts

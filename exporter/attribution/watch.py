@@ -24,6 +24,8 @@ GRACE: Final = 30.0
 """A watch that is silent for so much longer than asked is dead."""
 SHORT: Final = 1.0
 """Seconds; a server that ends every watch sooner must not be asked without pause."""
+STARTING: Final = 20.0
+"""Seconds for which an API server that has just started may forbid what its roles grant: it has not read them yet."""
 MAX_OBJECTS: Final = 4096
 """Of one node, which has some hundred pods at the most."""
 OUTDATED: Final = 600.0
@@ -115,6 +117,7 @@ class Watch(Generic[T]):
         self._backoff = Backoff()
         self._most = MAX_OBJECTS if most is None else most
         self._outage = Outage()
+        self._forbidden_since: float | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -133,7 +136,17 @@ class Watch(Generic[T]):
                 if error.kind in ("answer", "not_found"):
                     self._version = ""
                 self._down(error)
-                await asyncio.sleep(self._backoff.pause(error.pause))
+                await asyncio.sleep(self._backoff.pause(self._asked(error)))
+
+    def _asked(self, error: ApiError) -> float | None:
+        """Seconds to wait, as the error asks for. What is forbidden for a moment is asked for as after any other."""
+        if error.kind != "forbidden":
+            self._forbidden_since = None
+            return error.pause
+        now = time.monotonic()
+        if self._forbidden_since is None:
+            self._forbidden_since = now
+        return error.pause if now - self._forbidden_since >= STARTING else None
 
     def _down(self, error: ApiError) -> None:
         self._failed(error.kind)
@@ -147,6 +160,7 @@ class Watch(Generic[T]):
     def _up(self) -> None:
         was_up = self.status.up
         self._outage.end()
+        self._forbidden_since = None
         self.status = Status(up=True, last_success=time.time())
         if not was_up:
             self._changed()

@@ -8,6 +8,7 @@ from typing import Final
 
 from prometheus_client.metrics import MetricWrapperBase
 
+from exporter.allocated import MAX_STEP
 from exporter.catalogue import Catalogue, Feed, Series
 from exporter.docs.text import GENERATED, code, codes, link, page, prose, table
 from exporter.energy import MAX_GAP
@@ -87,6 +88,25 @@ AGENT_MADE: Final[Mapping[str, str]] = {
     "accel_recovery_action": (
         "Where the vendor does not tell: the actions of the faults of the last `health.fault_hold` seconds, of which "
         "several can be 1; without any `none` for a healthy device, and nothing for one that is not."
+    ),
+    "accel_allocation_info": (
+        "One for each workload of a device or part, where a source of attribution says whose it is: `share` is shared "
+        "where it has several, and `replicas` into how many the device was cut. More labels by "
+        "`attribution.pod_labels`, as `label_…`."
+    ),
+    "accel_allocated": (
+        "Where any source of attribution is on: of parts where a device has any, else of the whole. 0: nobody's."
+    ),
+    "accel_allocated_seconds_total": (
+        f"`accel_allocated` over time, from 0 at the agent's start. A gap of more than {MAX_STEP:g} seconds adds "
+        "nothing."
+    ),
+    "accel_container_memory_used_bytes": (
+        "Of devices that several containers share, where the vendor tells its processes (NVIDIA, Neuron, AMD) and all "
+        "of a container's tell their memory."
+    ),
+    "accel_container_utilization_ratio": (
+        "The sum over a container's processes, at most 1, where all of them tell: NVIDIA by NVML without MIG, Neuron."
     ),
     "accel_metric_source_info": "One for each metric, source and exactness that the vendor has on this node.",
 }
@@ -196,7 +216,7 @@ def own_metrics() -> Iterable[tuple[str, str, tuple[str, ...], str]]:
     # The client offers names of labels on series alone, and most of these appear with their first event.
     metrics = SelfMetrics()
     metrics.otlp()
-    metrics.web().not_after(0)
+    metrics.web().certificate(0, 0)
     for collector in metrics.registry._collector_to_names:
         if isinstance(collector, MetricWrapperBase):
             (family,) = collector.describe()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,8 +45,8 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def process(pid: int, *, uuid: str = "GPU-0", partition: str = "", memory: int | None = None) -> Running:
-    return Running("acme", uuid, partition, pid, memory)
+def process(pid: int, *, uuid: str = "GPU-0", partition: str = "", **used: Any) -> Running:
+    return Running("acme", uuid, partition, pid, **used)
 
 
 def refreshed(host: Host, running: Sequence[Running], pods: Sequence[Pod] = (POD,)) -> ProcessSource:
@@ -205,7 +206,20 @@ def test_memory_of_a_container_is_the_sum_where_all_its_processes_tell(
     host.start(8, CONTAINER)
     host.start(9, CONTAINER.replace(ID, OTHER))
     host.start(10, "0::/system.slice/x.service")
-    assert refreshed(host, running).memory() == memory
+    used = refreshed(host, running).usage()
+    assert {key: each.memory for key, each in used.items() if each.memory is not None} == memory
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"), [((0.25, 0.5), 0.75), ((0.75, 0.75), 1.0), ((0.25, None), None), ((0.0, 0.0), 0.0)]
+)
+def test_a_containers_share_of_the_time_is_the_sum_where_all_its_processes_tell(
+    host: Host, shares: tuple[float | None, float | None], expected: float | None
+) -> None:
+    host.start(7, CONTAINER)
+    host.start(8, CONTAINER)
+    running = [process(pid, utilization=share) for pid, share in zip((7, 8), shares, strict=True)]
+    assert refreshed(host, running).usage()[MAIN].utilization == expected
 
 
 def test_a_crowd_of_processes_is_looked_at_to_a_limit(host: Host) -> None:

@@ -21,6 +21,7 @@ from exporter.docs import pages as docs
 from exporter.docs.metrics import AGENT_MADE, metrics_page, own_metrics
 from exporter.docs.text import code, prose, table
 from exporter.docs.vendors import vendor_page
+from exporter.model import Attributed, Usage, Workload
 from exporter.publisher import CollectorStatus, Publisher
 from exporter.registry import catalogues
 from exporter.schema import METRICS
@@ -196,7 +197,7 @@ def test_a_metric_says_what_it_is() -> None:
 
 
 def test_a_metric_that_nothing_gives_is_called_absent() -> None:
-    assert "Absent: nothing gives it yet." in of(metrics_page({"acme": catalogue()}), "### accel_allocated")
+    assert "Absent: nothing gives it yet." in of(metrics_page({"acme": catalogue()}), "### accel_pcie_sent_bytes_total")
     assert "Absent" not in of(metrics_page({"acme": catalogue()}), "### accel_info")
 
 
@@ -206,7 +207,10 @@ def test_the_metrics_that_are_said_to_be_made_by_the_agent_are_those_that_it_mak
     found = snapshot([device("0")], {"normal": sample([("acme_power_mw", 0, 5)])})
     book.record(vendor, found.devices, [Fault(0, "acme:7", 1.0)], now=2.0, monotonic=100.0)
     status = CollectorStatus(name="acme", view=view, snapshot=found, present=1)
-    publication = Publisher(book, lambda *_: None).publish([status], None, now=2.0, monotonic=100.0)
+    owners = (Workload(namespace="n", pod="a"), Workload(namespace="n", pod="b"))
+    usage = {("ACME-0", "", "n", "a", ""): Usage(memory=7, utilization=0.5)}
+    attributed = Attributed({("ACME-0", ""): owners}, usage)
+    publication = Publisher(book, lambda *_: None).publish([status], attributed, now=2.0, monotonic=100.0)
     fed = {feed.metric for series in vendor.series.values() for feed in series.feeds}
     assert {family.name for family in publication.families} - fed == set(AGENT_MADE)
 

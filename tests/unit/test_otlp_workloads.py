@@ -10,7 +10,7 @@ import pytest
 
 from exporter.derived import Book
 from exporter.families import Publication
-from exporter.model import Allocation, Attributed, Snapshot, Workload
+from exporter.model import Allocation, Attributed, Snapshot, Usage, Workload
 from exporter.otlp.encode import Selection
 from exporter.publisher import CollectorStatus, Publisher
 from exporter.view import View, ViewOptions
@@ -42,13 +42,13 @@ class Agent:
         self._view = View(catalogue(), ViewOptions(**given))
         self._publisher = Publisher(Book(600.0), lambda reason, count: None)
 
-    def publish(self, allocation: Allocation, memory: Any = None) -> Publication:
+    def publish(self, allocation: Allocation, usage: Any = None) -> Publication:
         status = CollectorStatus(name="acme", view=self._view, snapshot=found())
-        return self._publisher.publish([status], Attributed(allocation, memory or {}), now=1_000_100.0, monotonic=100.0)
+        return self._publisher.publish([status], Attributed(allocation, usage or {}), now=1_000_100.0, monotonic=100.0)
 
 
-def export(allocation: Allocation, *, names: Any = "conventions", memory: Any = None, **options: Any) -> list[Point]:
-    return Rig(Selection("both", names)).export(Agent(**options).publish(allocation, memory))
+def export(allocation: Allocation, *, names: Any = "conventions", usage: Any = None, **options: Any) -> list[Point]:
+    return Rig(Selection("both", names)).export(Agent(**options).publish(allocation, usage))
 
 
 HELD = {("ACME-0", ""): (POD,)}
@@ -79,7 +79,7 @@ SHARED = {("ACME-0", ""): (POD, OTHER)}
 
 
 def test_of_a_shared_device_the_node_is_charged_and_each_workload_is_told() -> None:
-    points = export(SHARED, memory={("ACME-0", "", "ml", "train-0", "main"): 7})
+    points = export(SHARED, usage={("ACME-0", "", "ml", "train-0", "main"): Usage(7, 0.25)})
     assert one(points, "hw.power", hw_id="ACME-0").resource == NODE
     told = [point for point in points if point.name == "accel.allocation_info"]
     assert [point.resource.get("k8s.pod.uid") for point in told] == ["uid-0", "uid-1"]
@@ -88,6 +88,8 @@ def test_of_a_shared_device_the_node_is_charged_and_each_workload_is_told() -> N
     memory = one(points, "accel.container_memory_used")
     assert memory.resource["k8s.pod.uid"] == "uid-0"
     assert memory.value == 7
+    share = one(points, "accel.container_utilization")
+    assert (share.resource["k8s.pod.uid"], share.value) == ("uid-0", 0.25)
 
 
 def test_a_job_outside_kubernetes_has_a_resource_without_a_pod() -> None:
