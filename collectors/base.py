@@ -83,6 +83,16 @@ class Process(msgspec.Struct, frozen=True, array_like=True):
     """Share of the device's time, 0 to 1."""
 
 
+class Holder(msgspec.Struct, frozen=True, array_like=True):
+    """Whose a device is, as the vendor's own exporter says it: namespace, pod, container, job_name, where it does.
+
+    Beside these there are its own labels of them.
+    """
+
+    device: int
+    facts: Labels
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """The result of reading one group once."""
 
@@ -93,6 +103,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """Devices that do not answer any more: their values vanish and their health is failed."""
     processes: Sequence[Process] | None = None
     """Processes on the devices, where ``Settings.processes`` asks for them; None: not told by this group."""
+    holders: Sequence[Holder] = ()
     rediscover: bool = False
     """The devices or their parts have changed: the agent calls ``discover`` before the next sample."""
 

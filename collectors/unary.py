@@ -13,8 +13,10 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+import threading
 import time
 from collections.abc import Container
+from contextlib import suppress
 from typing import Final, Literal, cast
 from urllib.parse import unquote
 
@@ -119,6 +121,9 @@ class Channel:
         self._max_message = max_message
         self._avoid = avoid_ports
         self._socket: socket.socket | None = None
+        self._ends = threading.Lock()
+        """Held where the socket is made known or closed: its number may be another's a moment later."""
+        self._interrupted = False
         self._http = _client()
         self._answers: dict[int, _Answer] = {}
         self._calls = 0
@@ -139,13 +144,18 @@ class Channel:
         if self._socket is not None:
             return
         try:
-            self._socket = dial(self.address, deadline, self._avoid)
+            sock = dial(self.address, deadline, self._avoid)
         except TimeoutError:
             raise RpcError("DEADLINE_EXCEEDED", f"{self.address} does not accept connections") from None
         except OSError as error:
             absent = error.errno in _NOBODY
             code: Code = "PERMISSION_DENIED" if isinstance(error, PermissionError) else "UNAVAILABLE"
             raise RpcError(code, f"{self.address}: {error.strerror or error}", absent=absent) from None
+        with self._ends:
+            if self._interrupted:
+                sock.close()
+                raise RpcError("CANCELLED", "the call was interrupted")
+            self._socket = sock
         self._http = _client()
         self._calls = 0
         self._heard = False
@@ -201,6 +211,15 @@ class Channel:
                 self._expire(stream, answer)
         self._answers.pop(stream, None)
         return self._message(answer)
+
+    def interrupt(self) -> None:
+        """For another thread: what waits for the server fails now, and whatever is asked later."""
+        with self._ends:
+            self._interrupted = True
+            if self._socket is not None:
+                # It may have ended by itself.
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Leave the server. Calls under way fail."""
@@ -340,9 +359,10 @@ class Channel:
 
     def _drop(self, error: RpcError) -> None:
         """Close the connection; calls under way have failed."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        with self._ends:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
         for answer in self._answers.values():
             if not answer.ended and answer.error is None:
                 answer.error = error

@@ -21,7 +21,19 @@ from typing import Final
 
 import msgspec
 
-from collectors.base import NODE, Collector, Device, Group, Labels, Process, ReadError, Sample, Settings, Unavailable
+from collectors.base import (
+    NODE,
+    Collector,
+    Device,
+    Group,
+    Holder,
+    Labels,
+    Process,
+    ReadError,
+    Sample,
+    Settings,
+    Unavailable,
+)
 from exporter import wire
 from exporter.digest import digest
 from exporter.families import clean
@@ -43,6 +55,7 @@ from exporter.model import (
 )
 
 MAX_PROCESSES: Final = 4096
+MAX_HOLDERS: Final = 4096
 MAX_ERRORS: Final = 100
 """Errors of one sample that are sent; a broken device could give one for each quantity, each time."""
 MAX_TEXT: Final = 4096
@@ -148,6 +161,7 @@ class Session:
             lost=tuple(device for device in sample.lost if 0 <= device < self._devices),
             rediscover=sample.rediscover,
             processes=_processes(sample, self._devices),
+            holders=_holders(sample, self._devices),
             taken_at=taken_at,
             duration=duration,
             unknown=tuple(sorted(unknown)[:MAX_ERRORS]),
@@ -193,6 +207,11 @@ def _processes(sample: Sample, devices: int) -> tuple[Process, ...] | None:
     if sample.processes is None:
         return None
     return tuple(process for process in sample.processes[:MAX_PROCESSES] if 0 <= process.device < devices)
+
+
+def _holders(sample: Sample, devices: int) -> tuple[Holder, ...]:
+    told = sample.holders[:MAX_HOLDERS]
+    return tuple(holder for holder in told if 0 <= holder.device < devices and _is_sound(holder.facts))
 
 
 def _number(value: Number) -> Number:

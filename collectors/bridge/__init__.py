@@ -1,7 +1,7 @@
 """Reads a vendor's own Prometheus exporter and maps it through the same series.toml as the native collector.
 
 For nodes on which the vendor's exporter already runs, or must run. Which devices there are follows from the labels;
-workload labels of the source are not taken over, since the agent attributes workloads itself; timestamps of the source
+whom they belong to is handed on, and counts where the agent's own attribution knows nothing; timestamps of the source
 decide whether a sample is too old and go no further.
 
 Several groups of readings come from one page. A scrape serves every group that asks within ``share_seconds``, each of

@@ -9,7 +9,18 @@ from typing import Final
 
 import msgspec
 
-from collectors.base import NODE, Device, Group, ReadError, Reading, Sample, Settings, Unavailable, UnavailableState
+from collectors.base import (
+    NODE,
+    Device,
+    Group,
+    Holder,
+    ReadError,
+    Reading,
+    Sample,
+    Settings,
+    Unavailable,
+    UnavailableState,
+)
 from collectors.bridge.fetch import FetchError, Request, fetch, target
 from collectors.bridge.options import BridgeOptions
 from collectors.bridge.scrape import Reader, Refused, Scrape
@@ -88,6 +99,7 @@ class BridgeCollector:
         return Sample(
             readings=self._positioned(result, group),
             errors=result.errors if first else (),
+            holders=self._held(result),
             rediscover=result.devices != self._devices,
         )
 
@@ -119,14 +131,27 @@ class BridgeCollector:
         readings = scrape.readings.get(group, ())
         if scrape.devices == self._devices:
             return readings
-        known = {(device.uuid, device.partition): position for position, device in enumerate(self._devices)}
-        moved = [known.get((device.uuid, device.partition)) for device in scrape.devices]
+        moved = self._moved(scrape)
         found = []
         for reading in readings:
             position = NODE if reading.device == NODE else moved[reading.device]
             if position is not None:
                 found.append(Reading(reading.series, position, reading.value, reading.labels))
         return tuple(found)
+
+    def _held(self, scrape: Scrape) -> tuple[Holder, ...]:
+        """The same of whom devices belong to."""
+        moved = self._moved(scrape)
+        return tuple(
+            Holder(position, holder.facts)
+            for holder in scrape.holders
+            if (position := moved[holder.device]) is not None
+        )
+
+    def _moved(self, scrape: Scrape) -> list[int | None]:
+        """By their positions on the page, those that the agent knows."""
+        known = {(device.uuid, device.partition): position for position, device in enumerate(self._devices)}
+        return [known.get((device.uuid, device.partition)) for device in scrape.devices]
 
     def _no_device(self, scrape: Scrape) -> str:
         text = self._request.target.text

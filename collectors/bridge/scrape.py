@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from collectors.base import NODE, Device, Group, Labels, ReadError, Reading
+from collectors.base import NODE, Device, Group, Holder, Labels, ReadError, Reading
 from collectors.bridge.identity import MAX_DEVICES, Inventory, Named, Spellings, TooManyDevices, inventory
 from collectors.bridge.parser import Line, Malformed, is_name, number, parse_line, parse_tail, split
 from collectors.tables import Bridge, Series, Tables
@@ -38,6 +38,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """How many parts a device has, where the labels tell it; else 0."""
     spare: int
     """How many labels say something else than the table and the device's name: a pod, a job."""
+    holder: Labels = ()
+    """Whose the device is, as the labels say it."""
 
 
 class Scrape(msgspec.Struct, frozen=True):
@@ -49,6 +51,7 @@ class Scrape(msgspec.Struct, frozen=True):
     known: int
     """Samples of series that the table has."""
     unknown: int
+    holders: tuple[Holder, ...] = ()
 
 
 class _Copy(msgspec.Struct, gc=False):
@@ -98,6 +101,7 @@ class Reader:
         }
         self._kind = tables.kind
         self._spellings = Spellings(bridge, tables.identity)
+        self._workload = bridge.labels.workload
         # The agent decides in which group a series is read; the table's group is no more than its proposal.
         self._groups = {name: group for group, names in wanted.items() for name in names}
         self._max_series = max_series
@@ -144,8 +148,8 @@ class Reader:
             troubles.add(
                 f"all {stale} timestamps are older than max_age ({self._max_age:g} s): it hangs, or clocks differ"
             )
-        devices, readings = self._placed(found, troubles)
-        return Scrape(devices, readings, troubles.errors(), known, unknown)
+        devices, readings, holders = self._placed(found, troubles)
+        return Scrape(devices, readings, troubles.errors(), known, unknown, holders)
 
     def _sample(
         self, text: str, openmetrics: bool, kept: dict[str, Entry]
@@ -195,11 +199,20 @@ class Reader:
         )
         named = None if series.level == "node" else self._spellings.read(line.labels, series.labels)
         parts = self._spellings.parts_per_device(line.labels)
-        return Entry(series, declared, named, line.name != series.name, parts, spare)
+        return Entry(series, declared, named, line.name != series.name, parts, spare, self._holder(values))
+
+    def _holder(self, values: Mapping[str, str]) -> Labels:
+        """A pod or a job, with what belongs to it, by fact and as it was spelled; nothing where neither is named."""
+        told: dict[str, str] = {}
+        for fact, names in self._workload.items():
+            name = next((name for name in names if values.get(name)), None)
+            if name is not None:
+                told |= {name: values[name], fact: values[name]}
+        return tuple(told.items()) if told.get("pod") or told.get("job_name") else ()
 
     def _placed(
         self, found: list[tuple[Entry, int | float]], troubles: Troubles
-    ) -> tuple[tuple[Device, ...], dict[Group, tuple[Reading, ...]]]:
+    ) -> tuple[tuple[Device, ...], dict[Group, tuple[Reading, ...]], tuple[Holder, ...]]:
         parts = max((entry.parts for entry, _ in found), default=0)
         complete = {
             named: self._spellings.complete(named, parts) for named in {entry.named for entry, _ in found} if named
@@ -209,7 +222,10 @@ class Reader:
         except TooManyDevices as error:
             raise Refused(f"names more than {MAX_DEVICES} devices or parts") from error
         copies: dict[tuple[str, int, Labels], _Copy] = {}
+        holders: dict[tuple[int, Labels], None] = {}
         for entry, value in found:
+            if entry.holder and entry.named and (place := known.places.get(complete[entry.named])) is not None:
+                holders[place[1], entry.holder] = None
             if entry.series.name in self._groups:
                 named = complete[entry.named] if entry.named else None
                 self._place(entry, named, value, known, copies, troubles)
@@ -219,7 +235,8 @@ class Reader:
                 troubles.add("copies of a series that differ in labels alone have different values", name)
             else:
                 readings.setdefault(self._groups[name], []).append(Reading(name, position, copy.value, labels))
-        return known.devices, {group: tuple(values) for group, values in readings.items()}
+        grouped = {group: tuple(values) for group, values in readings.items()}
+        return known.devices, grouped, tuple(Holder(*each) for each in holders)
 
     def _place(
         self,

@@ -29,7 +29,10 @@ class TenantSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     pattern: Annotated[
         str,
         checked(checks.REGEX),
-        Meta(max_length=200, description="What to take of it: the group `tenant`, else the whole match; empty: all."),
+        Meta(
+            max_length=200,
+            description="What to take of its first 128 characters: the group `tenant`, else the match; empty: all.",
+        ),
     ] = ""
 
 
@@ -129,7 +132,10 @@ class SlurmAttribution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     poll: Annotated[float, Meta(ge=1, le=300, description="Period of reading the files.", extra=Seconds)] = 5.0
     details: Annotated[
         Literal["none", "squeue"],
-        Meta(description="Where account, user and partition of a job come from, beyond the files."),
+        Meta(
+            description="Where account, user and partition of a job come from, beyond the files. `squeue` is asked for "
+            "a text of these fields, and for JSON only where a job is known by its SLUID alone (Slurm 26.05)."
+        ),
     ] = "none"
     details_poll: Annotated[
         float, Meta(ge=30, le=86400, description="Period of asking the controller, at most.", extra=Seconds)
@@ -142,7 +148,8 @@ class ProcessAttribution(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     enabled: Annotated[
         Switch,
         Meta(
-            description="`auto`: where a collector tells the processes of its devices and the host's /proc shows them."
+            description="`auto`: beside other sources, and on a host whose control groups show that Slurm runs jobs "
+            "there. In a container the host's pid namespace is needed (hostPID)."
         ),
     ] = "auto"
 

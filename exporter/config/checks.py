@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
+from exporter.config import regex
+
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 HOST_PLACEHOLDERS: Final = ("proc", "sys", "dev", "kmsg", "run", "var_lib", "etc", "opt")
 
@@ -83,14 +85,6 @@ def is_otlp_endpoint(text: str) -> bool:
     return is_url(text) or is_address(text) or re.fullmatch(r"unix:/\S+", text) is not None
 
 
-def is_regex(text: str) -> bool:
-    try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return True
-
-
 def is_path(text: str, placeholders: tuple[str, ...]) -> bool:
     """An absolute path, or one that begins with one of the placeholders and a slash."""
     match = _PATH.fullmatch(text)
@@ -119,7 +113,7 @@ URL: Final = _or_empty(Check("a URL that begins with http:// or https://", is_ur
 OTLP_ENDPOINT: Final = _or_empty(
     Check("a URL that begins with http:// or https://, HOST:PORT or unix:PATH", is_otlp_endpoint)
 )
-REGEX: Final = Check("a regular expression (Python's)", is_regex)
+REGEX: Final = Check(regex.EXPECTED, regex.is_quick)
 NAME: Final = Check("a name", lambda text: _WORD.fullmatch(text) is not None)
 NAME_OR_EMPTY: Final = _or_empty(NAME)
 NODE_NAME: Final = _or_empty(Check("a host's name", lambda text: _NODE.fullmatch(text) is not None))

@@ -230,7 +230,12 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description="The same seed gives the same numbers.")] = 0
     scenario: Annotated[
         Literal["mix", "training", "inference", "idle", "failing"],
-        Meta(description="What the devices do; `mix`: one after the other each of these."),
+        Meta(
+            description="What the devices do. `training`: steps at full load, with checkpoints. `inference`: load that "
+            "comes and goes. `idle`: nothing. `failing`: in ten minutes sound, memory errors, heat and throttling, a "
+            "fatal fault, lost for four minutes, and sound again (docs/alerts.md, *Try it*). `mix`: each of these, one "
+            "device after the other."
+        ),
     ] = "mix"
     parts: Annotated[
         Mapping[str, Annotated[int, Meta(ge=0, le=4096)]],
@@ -316,7 +321,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=1,
             le=100_000,
-            description="Connections at a time. At the limit an idle or stalled one is closed for each new one.",
+            description="Connections at a time. At the limit an idle or stalled one is closed for each new one. "
+            "The soft limit of open files is raised for them as far as the hard one lets it; else there are fewer.",
         ),
     ] = 64
     max_header_bytes: Annotated[

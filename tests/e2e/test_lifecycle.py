@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.agent import Agent, until
 from tests.e2e.worlds import NODE, Place, place
+from tests.fakes.kubelet.server import Kubelet, hanging
 from tests.fakes.nvml import scenarios
 from tests.fakes.nvml.build import Call
 
@@ -61,6 +62,16 @@ def test_sigterm_during_a_hang_ends_all_the_same(here: Place, tmp_path: Path) ->
         here.nvml.apply(scenarios.hangs(HEALTHY, "gpu 0", "nvmlDeviceGetPowerUsage"))
         agent.wait_for(lambda seen: not seen.has("accel_power_watts"))
         assert agent.stop() < 4
+
+
+def test_sigterm_while_the_kubelet_hangs_ends_all_the_same(here: Place, tmp_path: Path) -> None:
+    with Kubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.script = hanging(kubelet)
+        kubernetes = {"enabled": True, "pod_resources_socket": str(kubelet.socket)}
+        with Agent.start(tmp_path, here.environ, here.config(attribution={"kubernetes": kubernetes})) as agent:
+            until(lambda: kubelet.questions, "the kubelet is not asked")
+            assert agent.stop() < 4
+            assert kubelet.answers == 0
 
 
 def test_sigint_is_an_end_as_well(here: Place, tmp_path: Path) -> None:

@@ -152,6 +152,23 @@ async def test_a_kubelet_that_hangs_delays_nobody(
         await until(lambda: owners(found) == {"GPU-0": ["b"]})
 
 
+def test_a_kubelet_that_hangs_does_not_delay_the_end(
+    kubelet: Kubelet, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(podresources, "TIMEOUT", 3600.0)
+    kubelet.script = hanging(kubelet)
+    found = source(kubelet, heard)
+
+    async def stopped_while_it_waits() -> None:
+        async with running(found.run()):
+            await until(lambda: kubelet.questions == 1)
+
+    # The end of the loop waits for its threads: were one left with the kubelet, this would end with the answer.
+    asyncio.run(stopped_while_it_waits())
+    assert kubelet.answers == 0
+    assert not heard.troubles
+
+
 @pytest.mark.parametrize("leave_file", [True, False], ids=["the file stays", "the file goes"])
 @in_loop
 async def test_a_restarted_kubelet_is_found_again_at_its_new_socket(

@@ -6,8 +6,9 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,9 @@ from exporter.attribution.slurm import SlurmSource
 from exporter.attribution.squeue import JobDetails
 from exporter.config.attribution import SlurmAttribution
 from tests.attribution_rig import Heard, in_loop, running, until
+from tests.fakes.slurm import programs
 
-ANSWER = {"jobs": [{"job_id": 4711, "account": "physics", "user_name": "alice", "partition": "gpu"}]}
+JOB = {"job_id": 4711, "account": "physics", "user_name": "alice", "partition": "gpu"}
 Install = Callable[[str], Path]
 
 
@@ -118,9 +120,20 @@ async def test_what_cannot_be_read_is_trouble_while_the_rest_goes_on(mapping: Pa
         await until(lambda: found.status.up)
 
 
+@pytest.fixture
+def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Puts a program on the path that prints as Slurm's squeue does."""
+
+    def write(*jobs: Mapping[str, Any]) -> Path:
+        monkeypatch.setenv("PATH", f"{tmp_path}/slurm:{os.environ['PATH']}")
+        return programs.install(tmp_path / "slurm", jobs)
+
+    return write
+
+
 @in_loop
-async def test_account_and_partition_come_from_the_controller(mapping: Path, install: Install) -> None:
-    install(f'echo "$@" >"$0.asked"; echo \'{json.dumps(ANSWER)}\'')
+async def test_account_and_partition_come_from_the_controller(mapping: Path, controller: Callable[..., Path]) -> None:
+    program = controller(JOB, {**JOB, "job_id": 4712, "account": "chemistry"})
     (mapping / "0").write_text("4711")
     (mapping / "1").write_text("unknown")
     found = Source(mapping, details=True)
@@ -128,11 +141,13 @@ async def test_account_and_partition_come_from_the_controller(mapping: Path, ins
         await until(lambda: [claim.tenant for claim in found.claims()] == ["physics", ""])
         assert [claim.queue for claim in found.claims()] == ["gpu", ""]
         assert found.status.hint == ""
+        # The JSON of a large cluster's jobs is more than a controller should print for every node.
+        assert not any("--json" in arguments for arguments in programs.asked(program))
 
 
 @in_loop
-async def test_the_controller_is_not_asked_for_what_it_has_told(mapping: Path, install: Install) -> None:
-    program = install(f'echo "$@" >>"$0.asked"; echo \'{json.dumps(ANSWER)}\'')
+async def test_the_controller_is_not_asked_for_what_it_has_told(mapping: Path, controller: Callable[..., Path]) -> None:
+    program = controller(JOB)
     (mapping / "0").write_text("4711")
     found = Source(mapping, details=True)
     async with running(found.run()):
@@ -140,14 +155,63 @@ async def test_the_controller_is_not_asked_for_what_it_has_told(mapping: Path, i
         for _ in range(20):
             found.claims()
             await asyncio.sleep(0.01)
-    assert program.with_name("squeue.asked").read_text() == "--json --states=running\n"
+    assert len(programs.asked(program)) == 1
+
+
+@in_loop
+async def test_twenty_thousand_jobs_are_not_too_many(mapping: Path, controller: Callable[..., Path]) -> None:
+    controller(*({**JOB, "job_id": number} for number in range(1, 20_001)))
+    (mapping / "0").write_text("19999")
+    found = Source(mapping, details=True)
+    async with running(found.run()):
+        await until(lambda: [claim.tenant for claim in found.claims()] == ["physics"])
+    assert not found.heard.troubles
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        pytest.param("evil\n4711|evil|root|gpu|", id="line feeds"),
+        pytest.param("evil|" * 20, id="separators"),
+        pytest.param("%A|%a|%u|%P", id="fields of the format"),
+        pytest.param("a b\tc \x1f d", id="blanks and controls"),
+        pytest.param("x" * 5000, id="long"),
+    ],
+)
+@in_loop
+async def test_an_account_that_a_user_made_up_says_nothing_of_other_jobs(
+    mapping: Path, controller: Callable[..., Path], account: str
+) -> None:
+    """Slurm takes any text for an account where accounting is not enforced."""
+    controller({**JOB, "job_id": 4710, "account": account}, JOB, {**JOB, "job_id": 4712, "account": account})
+    for index, job in enumerate((4710, 4711)):
+        (mapping / str(index)).write_text(str(job))
+    found = Source(mapping, details=True)
+    async with running(found.run()):
+        await until(lambda: len(found.claims()) == 2 and all(claim.tenant for claim in found.claims()))
+        evil, good = found.claims()
+        assert (good.tenant, good.queue) == ("physics", "gpu")
+        assert evil.queue == "gpu"
+        assert evil.tenant == "".join(each for each in account[:128] if each.isprintable())
+
+
+@in_loop
+async def test_a_job_that_is_known_by_its_sluid_alone_is_found_in_the_json(controller: Callable[..., Path]) -> None:
+    program = controller({**JOB, "step_id": {"sluid": "sEKNKTV3WPV500"}})
+    heard = Heard()
+    details = JobDetails(0.05, changed=heard.changed, failed=heard.failed)
+    claim = Claim(source="processes", job_name="sEKNKTV3WPV500", job_kind="SlurmJob")
+    async with running(details.run()):
+        await until(lambda: details.fill(claim).job_name == "4711")
+        assert details.fill(claim).tenant == "physics"
+    assert all("--json" in arguments for arguments in programs.asked(program))
 
 
 @pytest.mark.parametrize(
     ("script", "hint"),
     [
         pytest.param("exit 3", "ended with 3", id="exit code"),
-        pytest.param("echo error: no controller", "not understood", id="no JSON"),
+        pytest.param("echo error: no controller", "not understood", id="no list"),
         pytest.param("yes 0123456789 | head -c 40000000", "more than 33554432 bytes", id="40 MB"),
         pytest.param("exec sleep 60", "does not end within", id="hangs"),
         pytest.param("sleep 60 & echo '{'; wait", "does not end within", id="hangs with a child"),
@@ -187,7 +251,7 @@ async def test_a_program_that_hangs_is_ended_with_its_children(install: Install,
     install(f"sleep 60 & echo $! >{tmp_path}/child; echo $$ >{tmp_path}/self; wait")
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        await squeue.squeue(0.5)
+        await squeue.output(squeue.TEXT, 0.5)
     assert time.monotonic() - began < 10
     pids = [int((tmp_path / name).read_text()) for name in ("child", "self")]
     await until(lambda: not any(_lives(pid) for pid in pids))

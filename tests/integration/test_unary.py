@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -188,6 +189,24 @@ def test_a_server_that_comes_again_is_found_again(tmp_path: Path) -> None:
                 assert client.call(ECHO, b"x", 5) == b"x"
                 assert client.connections == count
             assert failure(lambda: client.call(ECHO, b"", 1)).code == "UNAVAILABLE"
+
+
+def test_another_thread_can_end_a_call_that_waits() -> None:
+    asked, released = threading.Event(), threading.Event()
+
+    def silent(request: bytes, _: grpc.ServicerContext) -> bytes:
+        asked.set()
+        released.wait(60)
+        return request
+
+    with grpc_server({ECHO: silent}) as address, channel(address) as client, ThreadPoolExecutor(1) as threads:
+        call = threads.submit(client.call, ECHO, b"x", 3600)
+        assert asked.wait(10)
+        client.interrupt()
+        assert isinstance(call.exception(30), RpcError)
+        assert not released.is_set()
+        assert failure(lambda: client.call(ECHO, b"x", 5)).code == "CANCELLED"
+        released.set()
 
 
 def test_connections_are_renewed_before_they_have_had_very_many_calls() -> None:

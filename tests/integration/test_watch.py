@@ -15,7 +15,7 @@ from exporter.attribution.watch import APPLIED, Object, Watch
 from tests.attribution_rig import Heard, in_loop, running, until
 from tests.fakes.apiserver import server as fake
 from tests.fakes.apiserver.objects import NAMESPACES, PODS, namespace, pod
-from tests.fakes.apiserver.server import ApiServer, Fault, line, refuse, stream
+from tests.fakes.apiserver.server import ApiServer, refuse
 from tests.watch_rig import NODE, Watched, hurry, noted
 
 
@@ -29,24 +29,6 @@ def server() -> Iterator[ApiServer]:
     with ApiServer() as found:
         found.put(PODS, pod("a"), pod("b"), pod("elsewhere", node="node2"))
         yield found
-
-
-@in_loop
-async def test_the_nodes_pods_are_kept_as_they_come_change_and_go() -> None:
-    with ApiServer() as server:
-        server.put(PODS, pod("a", phase="Pending"), pod("elsewhere", node="node2"))
-        found = Watched(server.url)
-        async with running(found.run()):
-            await until(lambda: found.names == {"a"})
-            server.put(PODS, pod("a", phase="Running"), pod("b"), pod("c", node="node2"))
-            await until(lambda: found.names == {"a", "b"})
-            assert found.watch.objects["ns", "a"].status.phase == "Running"
-            server.delete(PODS, "a")
-            await until(lambda: found.names == {"b"})
-            server.put(PODS, pod("b", uid="another"))
-            await until(lambda: found.watch.objects["ns", "b"].metadata.uid == "another")
-            assert found.watch.status.up
-        assert not found.heard.troubles
 
 
 @in_loop
@@ -110,47 +92,6 @@ async def test_bookmarks_move_the_version_and_change_nothing(server: ApiServer) 
         assert found.heard.changes == changes
 
 
-def too_old(reason: str) -> bytes:
-    return line("ERROR", fake.expired("too old resource version: 319 (335)", reason))
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(stream(too_old("Expired")), id="Expired in the stream"),
-        pytest.param(stream(too_old("Gone")), id="Gone in the stream"),
-        pytest.param(stream(line("ERROR", fake.expired("", "Expired", 0))), id="only the reason"),
-        pytest.param(refuse(410, fits=fake.is_watch), id="HTTP 410"),
-    ],
-)
-@in_loop
-async def test_an_expired_version_leads_to_a_new_list_of_the_quorum(server: ApiServer, fault: Fault) -> None:
-    server.faults.append(fault)
-    found = Watched(server.url)
-    async with running(found.run()):
-        await until(lambda: len(server.asked(PODS, watch=True)) == 2)
-    first, second = server.asked(PODS, watch=False)
-    assert first.query["resourceVersion"] == "0"
-    assert "resourceVersion" not in second.query
-    assert found.heard.troubles == {"expired": 1}
-
-
-@in_loop
-async def test_what_was_deleted_meanwhile_is_gone_after_the_new_list(server: ApiServer) -> None:
-    found = Watched(server.url)
-    async with running(found.run()):
-        await until(lambda: found.names == {"a", "b"})
-        server.faults.append(stream(hang=True))
-        server.cut()
-        await until(lambda: len(server.asked(PODS, watch=True)) == 2)
-        server.delete(PODS, "a")
-        server.forget()
-    again = Watched(server.url)
-    again.watch.objects = found.watch.objects
-    async with running(again.run()):
-        await until(lambda: again.names == {"b"})
-
-
 @in_loop
 async def test_a_server_that_always_says_expired_is_not_asked_without_pause(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
@@ -162,41 +103,6 @@ async def test_a_server_that_always_says_expired_is_not_asked_without_pause(
         await until(lambda: found.heard.troubles["expired"] == 5)
         await until(lambda: len(server.asked(PODS, watch=True)) == 6)
     assert len(pauses) == 5
-
-
-@in_loop
-async def test_a_cut_connection_loses_no_event_and_half_a_line_is_none(server: ApiServer) -> None:
-    whole = {**pod("c")}
-    whole["metadata"]["resourceVersion"] = "103"
-    half = line("ADDED", pod("d"))[:-20]
-    text = line("ADDED", whole)
-    server.faults.append(stream(text[:10], text[10:11], text[11:] + half, cut=True))
-    found = Watched(server.url)
-    async with running(found.run()):
-        await until(lambda: "c" in found.names)
-        await until(lambda: len(server.asked(PODS, watch=True)) == 2)
-    assert server.asked(PODS, watch=True)[1].query["resourceVersion"] == "103"
-    assert "d" not in found.names
-
-
-@in_loop
-async def test_a_silent_connection_that_a_balancer_cuts_is_no_trouble(server: ApiServer) -> None:
-    server.faults.extend(stream(after=0.1, cut=True) for _ in range(2))
-    found = Watched(server.url)
-    async with running(found.run()):
-        await until(lambda: len(server.asked(PODS, watch=True)) == 3)
-        assert found.watch.status.up
-    assert not found.heard.troubles
-
-
-@in_loop
-async def test_an_event_of_an_unknown_kind_is_passed_over(server: ApiServer) -> None:
-    server.faults.append(stream(line("SURPRISE", pod("x")), hang=True))
-    found = Watched(server.url)
-    async with running(found.run()):
-        await until(lambda: found.names == {"a", "b"})
-        await asyncio.sleep(0.05)
-        assert found.names == {"a", "b"}
 
 
 @in_loop

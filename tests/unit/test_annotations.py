@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,11 +13,21 @@ from hypothesis import strategies as st
 from exporter.attribution.annotations import MAX_DEVICES, AnnotationSource
 from exporter.attribution.claims import Claim, Pod
 from exporter.attribution.held import Held
-from exporter.catalogue import AnnotationRule
+from exporter.attribution.table import AnnotationRule
 
 KEY = "hami.io/vgpu-devices-allocated"
 SLICES = AnnotationRule(key=KEY, format="slices", resources=("nvidia.com/gpu",))
 LIST = AnnotationRule(key=KEY, format="list", pattern=r"Ascend910-(?P<index>\d+)", resources=("huawei.com/Ascend910",))
+PARTS_KEY = "hami.io/vgpu-mig-allocations"
+PARTS = AnnotationRule(
+    key=PARTS_KEY,
+    format="objects",
+    resources=("nvidia.com/gpu",),
+    facts={"partition_uuid": "migUUID"},
+    container="containerIndex",
+    whole="gpuUUID",
+    instead_of=KEY,
+)
 A, B = "GPU-00000000-aaaa-bbbb-cccc-00000000000a", "GPU-00000000-aaaa-bbbb-cccc-00000000000b"
 
 
@@ -105,6 +117,54 @@ def test_ids_of_slices_may_have_a_pattern_too() -> None:
     assert [claim.names for claim in claims(pod("card_3,Biren,1,2:other,Biren,1,2:;;"), rule)] == [{"index": "3"}]
 
 
+def part(container: object, gpu: str, uuid: str | None, number: int = 7) -> dict[str, object]:
+    """An entry as HAMi writes it; without a uuid: of an instance that does not exist yet."""
+    told = {"containerIndex": container, "deviceIndex": 0, "gpuUUID": gpu, "profile": "1g.5gb"}
+    placed = {**told, "placement": {"start": 0, "size": 1}}
+    return placed if uuid is None else {**placed, "migUUID": uuid, "gpuInstanceID": number, "computeInstanceID": 0}
+
+
+def parts(*told: object, whole: str = "", init: Sequence[str] = ()) -> list[tuple[str, dict[str, str], str]]:
+    """Container, names, share of a pod with both annotations."""
+    one = pod(whole, init=init)
+    one = msgspec.structs.replace(one, annotations={KEY: whole, PARTS_KEY: json.dumps(told)})
+    rules = [("nvidia", SLICES), ("nvidia", PARTS)]
+    found = AnnotationSource(rules, lambda: {("ns", "p"): one}).claims()
+    return [(claim.container, dict(claim.names), claim.share) for claim in found]
+
+
+def test_an_instance_that_an_annotation_names_is_its_containers_own() -> None:
+    assert parts(part(1, A, "MIG-1"), part(0, B, "MIG-2")) == [
+        ("c2", {"partition_uuid": "MIG-1"}, ""),
+        ("c1", {"partition_uuid": "MIG-2"}, ""),
+    ]
+    assert parts(part(0, A, "MIG-1"), init=["first"]) == [("first", {"partition_uuid": "MIG-1"}, "")]
+
+
+def test_where_the_instance_is_known_the_whole_does_not_count_and_other_devices_do() -> None:
+    whole = f"{A}[1-0],NVIDIA,10240,45:{B},NVIDIA,1,2:;;"
+    assert parts(part(0, A, "MIG-1"), whole=whole) == [
+        ("c1", {"uuid": B}, "0.1"),
+        ("c1", {"partition_uuid": "MIG-1"}, ""),
+    ]
+
+
+def test_an_instance_that_does_not_exist_yet_names_nothing_and_the_kubelets_replica_is_not_taken_for_it() -> None:
+    assert parts(part(0, A, None), whole=f"{A}[1-0],NVIDIA,10240,45:;;") == [("c1", {}, "")]
+    one = msgspec.structs.replace(pod(""), annotations={PARTS_KEY: json.dumps([part(0, A, None)])})
+    assert [claim.replaces for claim in claims(one, PARTS)] == [("nvidia.com/gpu",)]
+
+
+@pytest.mark.parametrize("position", [-1, 2, 10**30, 1.0, "0", None])
+def test_a_container_that_the_pod_has_not_is_not_guessed(position: object) -> None:
+    assert parts(part(position, A, "MIG-1")) == [("", {"partition_uuid": "MIG-1"}, "")]
+
+
+@pytest.mark.parametrize("told", [[5, None, "x", []], [{}], [part(0, A, "")]])
+def test_what_is_no_instance_names_nothing(told: list[object]) -> None:
+    assert all(names == {} for _, names, _ in parts(*told))
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_ended_keeps_its_annotation_and_claims_nothing(phase: str) -> None:
     assert not claims(pod(f"{A},NVIDIA,1,2:;;", phase=phase))
@@ -126,6 +186,9 @@ def test_the_kubelet_confirms_that_the_pod_holds_anything(held: Sequence[Held] |
 
 def test_a_hostile_annotation_makes_so_many_claims_and_no_more() -> None:
     assert len(claims(pod(f"{A},NVIDIA,1,2:" * 100_000 + ";;"))) == MAX_DEVICES
+    assert len(parts(*[part(0, A, "MIG-1")] * 1000)) == MAX_DEVICES
+    nested = msgspec.structs.replace(pod(""), annotations={PARTS_KEY: "[" * 100_000})
+    assert claims(nested, PARTS) == []
 
 
 @given(st.text(max_size=200) | st.text(st.sampled_from("GPU-0,:;[]12 "), max_size=80))

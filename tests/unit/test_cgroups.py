@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.attribution.cgroups import Group, of_process, parse, path_of
+from exporter.attribution.cgroups import Group, has_slurm, of_process, parse, path_of
 
 UID = "11111111-2222-3333-4444-555555555555"
 UNDER = UID.replace("-", "_")
@@ -93,3 +93,26 @@ def test_any_text_is_taken(text: str) -> None:
     group = parse(path_of(text))
     assert group.pod_uid in text.replace("_", "-")
     assert group.container_id in text
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        pytest.param("freezer/slurm/uid_0/job_1", True, id="version 1"),
+        pytest.param("memory/slurm_n1/uid_0", True, id="version 1, several daemons on a host"),
+        pytest.param("system.slice/slurmstepd.scope/job_1", True, id="version 2"),
+        pytest.param("system.slice/n1_slurmstepd.scope", True, id="version 2, several daemons on a host"),
+        pytest.param("batch.slice/slurmstepd.scope/sEKNKTV3WPV500", True, id="a slice of the site's, and no job ids"),
+        pytest.param("system.slice/slurmd.service", True, id="before the first job"),
+        pytest.param("system.slice/slurmctld.service", False, id="the controller's host"),
+        pytest.param("kubepods.slice/kubepods-besteffort.slice", False, id="Kubernetes"),
+        pytest.param("user.slice", False, id="neither"),
+    ],
+)
+def test_a_host_of_slurm_is_known_by_its_control_groups(tmp_path: Path, folder: str, expected: bool) -> None:
+    (tmp_path / "fs/cgroup" / folder).mkdir(parents=True)
+    assert has_slurm(str(tmp_path)) == expected
+
+
+def test_a_host_without_control_groups_has_no_slurm(tmp_path: Path) -> None:
+    assert not has_slurm(str(tmp_path))

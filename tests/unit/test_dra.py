@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import collectors
 from exporter.attribution.api import ApiError, decoded
 from exporter.attribution.claims import Claim, Status
 from exporter.attribution.dra import DraSource, Slice, index, names_of
 from exporter.attribution.held import DraDevice, Held
-from exporter.catalogue import DraRule
+from exporter.attribution.table import DraRule
+from exporter.catalogue import load
 from tests.fakes.apiserver.objects import Json, resource_slice
 
 DRIVER = "gpu.nvidia.com"
@@ -168,6 +171,32 @@ def test_a_container_claims_what_its_claims_name() -> None:
         "dra_pool_name": "node1",
         "dra_device_name": "gpu-0",
     }
+
+
+MIG = {"type": {"string": "mig"}, "profile": {"string": "1g.10gb"}, "parentUUID": {"string": "GPU-0"}}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        pytest.param(
+            {**MIG, "uuid": {"string": "MIG-7"}},
+            {"dra_mig_profile": "1g.10gb", "dra_mig_device_uuid": "MIG-7"},
+            id="a MIG device",
+        ),
+        pytest.param(MIG, {"dra_mig_profile": "1g.10gb"}, id="one that is made for its claim has no uuid"),
+        pytest.param({f"{DRIVER}/{name}": value for name, value in MIG.items()}, {"dra_mig_profile": "1g.10gb"},
+                     id="names with the driver's domain"),
+        pytest.param(GPU0, {}, id="a whole GPU"),
+        pytest.param({"profile": {"string": "1g.10gb"}}, {}, id="the slice does not say what it is"),
+    ],
+)  # fmt: skip
+def test_raw_labels_of_a_mig_device_are_those_of_its_slice(
+    attributes: Mapping[str, Json], expected: Mapping[str, str]
+) -> None:
+    rule = load(Path(collectors.__path__[0]) / "nvidia", "collectors.nvidia").collector.attribution.dra[0]
+    (claim,) = claims([holder("a", device("gpu-0"))], slices(resource_slice("s", {"gpu-0": attributes})), rule=rule)
+    assert {name: value for name, value in claim.raw.items() if name.startswith("dra_mig")} == expected
 
 
 def test_monitors_with_administrative_access_claim_nothing() -> None:

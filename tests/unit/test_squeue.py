@@ -1,4 +1,4 @@
-"""What ``squeue --json`` prints, in the shapes of several versions."""
+"""What ``squeue`` prints: its JSON in the shapes of several versions, and its text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.attribution.claims import Claim
-from exporter.attribution.squeue import Details, JobDetails, jobs
+from exporter.attribution.squeue import Details, JobDetails, jobs, jobs_of_text, text_format
 from tests.attribution_rig import Heard
 
 KNOWN = Details("4711", "physics", "alice", "gpu")
@@ -75,6 +75,38 @@ def test_another_answer_is_refused(answer: bytes) -> None:
 def test_any_answer_is_read_or_refused(answer: bytes) -> None:
     with suppress(ValueError):
         assert all(details.job.isdecimal() for details in jobs(answer).values())
+
+
+MARK = "0123456789abcdef"
+
+
+def test_the_text_of_jobs_is_read_as_squeue_prints_it() -> None:
+    """As Slurm 22.05 printed it for this format; the account of the second was "phys|ics", with a line feed."""
+    assert text_format("X") == "%A|X%a|X%u|X%P|X"
+    answer = "4711|Xphysics|Xalice|Xgpu|X\n3|Xphys|ics\n1|evil|root|gpu|Xbob|Xgpu|X\n"
+    assert jobs_of_text(answer.replace("X", MARK).encode(), MARK) == {
+        "4711": KNOWN,
+        "3": Details("3", "phys|ics1|evil|root|gpu", "bob", "gpu"),
+    }
+
+
+def test_no_job_runs() -> None:
+    assert jobs_of_text(b"", MARK) == jobs_of_text(b"\n", MARK) == {}
+
+
+@pytest.mark.parametrize("answer", [f"1|{MARK}", f"1|{MARK}a|{MARK}b|{MARK}c", "squeue: error", f"|{MARK}" * 4 + "x"])
+def test_half_a_list_or_another_text_is_refused(answer: str) -> None:
+    with pytest.raises(ValueError, match="not understood"):
+        jobs_of_text(answer.encode(), MARK)
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**32), *[st.text(max_size=20)] * 3), max_size=5), st.binary(max_size=50))
+def test_whatever_fields_hold_each_job_has_its_own(rows: list[tuple[int, str, str, str]], rest: bytes) -> None:
+    text = "".join("".join(f"{field}|{MARK}" for field in row) + "\n" for row in rows)
+    found = jobs_of_text(text.encode("utf-8", "replace"), MARK)
+    assert set(found) == {str(row[0]) for row in rows}
+    with suppress(ValueError):
+        jobs_of_text(rest, MARK)
 
 
 def claim(job: str, **more: Any) -> Claim:

@@ -33,6 +33,8 @@ class Kubelet:
         self.socket = socket
         self.script: Script = pods(())
         self.questions = 0
+        self.answers = 0
+        """How many scripts have come to their end."""
         self.released = threading.Event()
         """Ends answers that hang."""
         self._serves_v1 = serves_v1
@@ -69,7 +71,10 @@ class Kubelet:
 
     def _answer(self, _: bytes, context: grpc.ServicerContext) -> bytes:
         self.questions += 1
-        return self.script(context)
+        try:
+            return self.script(context)
+        finally:
+            self.answers += 1
 
 
 class _Methods(grpc.GenericRpcHandler):

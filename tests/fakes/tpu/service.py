@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,10 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from grpc_tools import protoc  # type: ignore[import-untyped]
 
 import collectors
+from tests import protos
 from tests.grpc_servers import grpc_server
 
 PROTO: Final = Path(collectors.__path__[0]) / "tpu/runtime_metrics.proto"
@@ -28,24 +25,9 @@ TOTAL: Final = "tpu.runtime.hbm.memory.total.bytes"
 USED: Final = "tpu.runtime.hbm.memory.usage.bytes"
 
 
-@functools.cache
 def message(name: str) -> Any:
     """The class of a message, by its name in the package."""
-    pool = _pool()
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
-
-
-@functools.cache
-def _pool() -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "set"
-        code = protoc.main(["protoc", f"-I{PROTO.parent}", f"--descriptor_set_out={out}", str(PROTO)])
-        assert code == 0, "the protocol's description does not compile"
-        found = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
-    pool = descriptor_pool.DescriptorPool()
-    for file in found.file:
-        pool.Add(file)
-    return pool
+    return protos.message(PROTO, f"{PACKAGE}.{name}")
 
 
 @dataclass(frozen=True, slots=True)
