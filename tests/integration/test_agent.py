@@ -162,7 +162,7 @@ def test_attribution_that_fails_takes_nothing_with_it(stage: Stage, monkeypatch:
     def broken(*_: Any, **__: Any) -> Any:
         raise KeyError("x")
 
-    monkeypatch.setattr("exporter.attribution.service.join", broken)
+    monkeypatch.setattr("exporter.attribution.join.settle", broken)
     attribution = Attribution(static=(StaticOwner(devices=("0",), tenant="lab"),))
 
     async def story(agent: Agent) -> None:

@@ -13,8 +13,8 @@ from exporter.attribution.identity import identifier
 from exporter.attribution.join import Excluded, Joined, join
 from exporter.attribution.match import VendorDevices
 from exporter.attribution.static import claims_of
-from exporter.catalogue import Attribution as Table
-from exporter.catalogue import IdPattern
+from exporter.attribution.table import Attribution as Table
+from exporter.attribution.table import IdPattern
 from exporter.config.attribution import Attribution, JobRule, StaticOwner, TenantSource
 
 TABLE = Table(

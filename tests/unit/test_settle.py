@@ -14,8 +14,8 @@ from exporter.attribution.identity import identifier
 from exporter.attribution.join import Joined, join
 from exporter.attribution.match import VendorDevices
 from exporter.attribution.settle import Entry, merged, settle
-from exporter.catalogue import Attribution as Table
-from exporter.catalogue import DraRule, IdPattern
+from exporter.attribution.table import Attribution as Table
+from exporter.attribution.table import DraRule, IdPattern
 from exporter.config.attribution import Attribution
 from exporter.model import Workload
 
