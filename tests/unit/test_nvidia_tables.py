@@ -350,6 +350,5 @@ def test_only_what_dcgm_gave_up_has_no_native_source(nvidia: Catalogue) -> None:
 
 def test_the_simulations_labels_are_the_identity(nvidia: Catalogue) -> None:
     simulation = tomllib.loads((FOLDER / "simulation.toml").read_text())
-    on_request = nvidia.collector.options[nvidia.collector.label_option].choices
-    assert tuple(simulation["raw_labels"]) == tuple(name for name in nvidia.identity if name not in on_request)
+    assert tuple(simulation["raw_labels"]) == nvidia.identity
     assert set(simulation["values"]) <= set(nvidia.series)
