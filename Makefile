@@ -22,7 +22,7 @@ IMAGE ?= accel-exporter:$(VERSION)$(if $(filter all,$(TARGET)),,-$(TARGET))
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: ## install and start the agent on this machine's accelerators, or on a simulated node if it has none
@@ -34,6 +34,14 @@ test: ## install what the tests need, and run them all
 	@scripts/test-programs.sh
 	@scripts/venv.sh dev
 	@$(python) -m pytest $(ARGS)
+
+.PHONY: test-kubelet
+test-kubelet: ## build a kubelet and an API server from Debian's sources, and try attribution on them; takes root and minutes
+	@scripts/test-programs.sh
+	@scripts/venv.sh dev
+	@scripts/helm.sh >/dev/null
+	@KUBELET_PROGRAMS=$$(scripts/kubelet-programs.sh) && export KUBELET_PROGRAMS && \
+	  tests/kubelet/enter.sh $(python) -m pytest tests/kubelet $(ARGS)
 
 .PHONY: lint
 lint: ## check style, types and the Dockerfile
@@ -55,9 +63,10 @@ bench: ## measure, and print a table
 	@$(python) -m benchmarks $(ARGS)
 
 .PHONY: docs
-docs: ## write the generated pages of docs/ anew
+docs: ## write the generated pages of docs/ and the list of metrics anew
 	@scripts/venv.sh dev
 	@$(python) -m exporter.docs $(ARGS)
+	@$(python) -m releases $(ARGS)
 
 .PHONY: chart
 chart: ## write anew what the Helm chart and the plain manifests are made of
@@ -68,6 +77,11 @@ chart: ## write anew what the Helm chart and the plain manifests are made of
 dashboards: ## write the dashboards, the rules and their pages anew
 	@scripts/venv.sh dev
 	@$(python) -m dashboards $(ARGS)
+	@$(python) -m alerts $(ARGS)
+
+.PHONY: rules
+rules: ## write the alerts with links to your copy of the runbooks: ARGS='--runbook-base URL --output FILE'
+	@scripts/venv.sh dev
 	@$(python) -m alerts $(ARGS)
 
 .PHONY: lock

@@ -211,7 +211,7 @@ def _configuration_flags() -> argparse.ArgumentParser:
             action="append" if flag.repeatable else "store",
             help=f"{flag.help} ({flag.key})",
         )
-    text = "any other setting, such as collectors.amd.enabled=false; can be repeated"
+    text = "any other setting, such as intervals.slow=30; can be repeated"
     group.add_argument("--set", metavar="KEY=VALUE", action="append", help=text)
     return flags
 

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from collectors.base import HostPaths
 from exporter.agent import Agent
 from exporter.assemble import timing
 from exporter.catalogue import Catalogue, DoctorCheck
+from exporter.config.otlp import receivers
 from exporter.detection import expand, glob, pci_devices, present, signs
 from exporter.once import reach
 from exporter.program import Program
@@ -44,13 +46,15 @@ class VendorReport(msgspec.Struct, frozen=True, kw_only=True):
 def doctor(program: Program, output: Literal["text", "json"]) -> int:
     """Print a report. Exit code 1 if anything of a vendor that is here keeps it from being read."""
     reports, attribution = asyncio.run(examine(program))
+    pushed = _pushed(program)
     if output == "json":
-        found = {"collectors": msgspec.to_builtins(reports), "attribution": msgspec.to_builtins(attribution)}
+        parts = {"collectors": reports, "attribution": attribution, "otlp": pushed}
+        found = {name: msgspec.to_builtins(part) for name, part in parts.items()}
         json.dump({"node": program.config.node, **found}, sys.stdout, indent=1)
         print()
     else:
-        print(_text(program, reports, attribution))
-    findings = [*attribution, *(finding for report in reports for finding in report.findings)]
+        print(_text(program, reports, attribution, pushed))
+    findings = [*attribution, *pushed, *(finding for report in reports for finding in report.findings)]
     return int(any(finding.verdict == "problem" for finding in findings))
 
 
@@ -98,6 +102,33 @@ def _attribution(agent: Agent) -> list[Finding]:
             for reason, count in joined.unattributed.items()
             if count
         ]
+    return findings
+
+
+def _pushed(program: Program) -> list[Finding]:
+    """Whether the receivers of OTLP can be connected to: what they say to a request, the agent's own metrics tell."""
+    endpoints = receivers(program.config.otlp)
+    if not endpoints:
+        return []
+    from exporter.otlp.reach import reach
+
+    findings = []
+    for found in reach(endpoints):
+        way = f"{found.name} through the proxy {found.proxy}" if found.proxy else found.name
+        if not found.trouble:
+            findings.append(Finding("ok", f"{way} can be connected to"))
+            continue
+        advice = (
+            "correct otlp.proxy, or HTTPS_PROXY and NO_PROXY, or start the proxy"
+            if found.proxy
+            else "correct the endpoint in otlp, start the receiver, or let this host's firewall, or the pod's "
+            "NetworkPolicy, through to it"
+        )
+        findings.append(Finding("problem", f"{way} cannot be connected to: {found.trouble}", advice))
+    if any(endpoint.protocol == "grpc" for endpoint in endpoints) and find_spec("grpc") is None:
+        findings.append(
+            Finding("problem", "grpcio is not installed", "install accel-exporter[grpc], or use http/protobuf")
+        )
     return findings
 
 
@@ -170,13 +201,17 @@ def _check(check: DoctorCheck, paths: HostPaths) -> Finding:
     return Finding("ok", f"{pattern}: {check.why}")
 
 
-def _text(program: Program, reports: Sequence[VendorReport], attribution: Sequence[Finding]) -> str:
+def _text(
+    program: Program, reports: Sequence[VendorReport], attribution: Sequence[Finding], pushed: Sequence[Finding]
+) -> str:
     lines = [f"node {program.config.node}", ""]
     for report in reports:
         lines.append(f"{report.title} ({report.collector}): {report.state}, {report.devices} devices and parts")
         lines += _lines(report.findings)
     lines += ["Attribution", *_lines(attribution)]
-    findings = [*attribution, *(finding for report in reports for finding in report.findings)]
+    if pushed:
+        lines += ["Receivers of OTLP", *_lines(pushed)]
+    findings = [*attribution, *pushed, *(finding for report in reports for finding in report.findings)]
     problems = sum(finding.verdict == "problem" for finding in findings)
     lines.append(f"{problems} problems" if problems != 1 else "1 problem")
     return "\n".join(lines)

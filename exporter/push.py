@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from exporter.agent import Agent
 from exporter.config import Config
 from exporter.config.otlp import receivers
+from exporter.http.landing import public
 from exporter.selfmetrics import SelfMetrics
 from exporter.status.model import OtlpEndpoint
 
@@ -21,10 +23,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s,;'\"<>]*")
+
+
 def _origin(name: str) -> str:
-    """A receiver's address without its path, which can hold a token."""
-    parts = urlsplit(name)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else name
+    """A receiver's address without its path, which can hold a token or be a place of a file."""
+    try:
+        parts = urlsplit(name)
+    except ValueError:
+        # Not an address of ours: a receiver's words.
+        return "…"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else public(name)
+
+
+def _hint(words: str) -> str:
+    """What became of the last request, for everyone who can reach the port."""
+    return public(_URL.sub(lambda found: _origin(found[0]), words))
 
 
 class Pusher:
@@ -52,7 +66,8 @@ class Pusher:
         if self._push is None:
             return []
         return [
-            OtlpEndpoint(name=_origin(name), **msgspec.structs.asdict(report)) for name, report in self._push.reports()
+            OtlpEndpoint(name=_origin(name), **(msgspec.structs.asdict(report) | {"hint": _hint(report.hint)}))
+            for name, report in self._push.reports()
         ]
 
     async def stop(self) -> None:

@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from exporter import __version__, http
+from exporter import __version__, healthy, http
 from exporter.agent import Agent
 from exporter.catalogue import CatalogueError
 from exporter.config import Config, ConfigError
 from exporter.exposition import Exposition
+from exporter.http import descriptors
 from exporter.negotiation import Format
 from exporter.program import Program, Source, read
 from exporter.push import Pusher
@@ -73,6 +74,8 @@ class _Service:
 
     def __init__(self, source: Source, program: Program) -> None:
         self._source, self._program = source, program
+        # Before there is a worker, which takes the limit over.
+        self._http = descriptors.bounded(program.config.http, descriptors.own(program.config, len(program.catalogues)))
         self._metrics = SelfMetrics()
         self._agent = Agent(program.config, program.members, self._metrics)
         self._pusher = Pusher(self._agent, self._metrics)
@@ -107,7 +110,7 @@ class _Service:
         keeper = self._keeper
         try:
             server = await http.serve(
-                served, listen_on=config.listen, http=config.http, admin=config.admin, keeper=keeper
+                served, listen_on=config.listen, http=self._http, admin=config.admin, keeper=keeper
             )
         except OSError as error:
             print(f"accel-exporter: {error}", file=sys.stderr)
@@ -115,6 +118,7 @@ class _Service:
             return 2
         if keeper is not None:
             self._spawn(keeper.watch())
+        teller = await healthy.tell(self._alive, self._ready)
         try:
             await self._pusher.apply(config)
             self._greet(server.addresses)
@@ -122,6 +126,8 @@ class _Service:
         finally:
             log.info("stopping")
             _end_in_time(config)
+            if teller is not None:
+                teller.close()
             await server.close(1.0)
             if keeper is not None:
                 await keeper.close()

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests use and that are no Python packages, where they are missing and we may:
-# a C compiler (fake vendor libraries are built with it), Prometheus (it scrapes the agent in the end-to-end tests) and
-# Chromium (it shows the status page; optional where the distribution has none).
+# a C compiler (fake vendor libraries are built with it), Prometheus (it scrapes the agent in the end-to-end tests),
+# Alertmanager (it holds back alerts by the example) and Chromium (it shows the status page); the last two are optional where the
+# distribution has none.
 # Where we may not, it says what to do, and those tests are skipped. REQUIRE_TEST_PROGRAMS=1 makes that an error.
 set -euo pipefail
 
@@ -59,9 +60,9 @@ install_if_offered() {
 # The package starts a server; the tests start their own.
 stop_service() {
   if [ -d /run/systemd/system ]; then
-    "${as_root[@]}" systemctl disable --now --quiet prometheus.service || true
+    "${as_root[@]}" systemctl disable --now --quiet "$1.service" || true
   elif command -v service >/dev/null; then
-    "${as_root[@]}" service prometheus stop >/dev/null 2>&1 || true
+    "${as_root[@]}" service "$1" stop >/dev/null 2>&1 || true
   fi
 }
 
@@ -70,7 +71,11 @@ has_venv || install python3-venv
 has_compiler || install gcc libc6-dev
 if ! has_prometheus; then
   install prometheus
-  has_prometheus && stop_service
+  has_prometheus && stop_service prometheus
+fi
+if ! command -v prometheus-alertmanager >/dev/null; then
+  install_if_offered prometheus-alertmanager
+  command -v prometheus-alertmanager >/dev/null && stop_service prometheus-alertmanager
 fi
 command -v chromium >/dev/null || install_if_offered chromium
 [ "$failed" = 0 ] || [ -z "${REQUIRE_TEST_PROGRAMS:-}" ]

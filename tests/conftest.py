@@ -15,9 +15,10 @@ PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "prometheus": ("prometheus", "promtool"),
     "gcc": ("gcc", "nm"),
     "browser": ("chromium",),
+    "alertmanager": ("prometheus-alertmanager",),
 }
 """Marker → programs that a test with it starts, itself or through a helper."""
-OPTIONAL: Final = ("browser",)
+OPTIONAL: Final = ("browser", "alertmanager")
 """Of these programs nothing is asked where the distribution does not offer them."""
 
 

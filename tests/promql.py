@@ -34,7 +34,8 @@ def _own() -> dict[str, tuple[str, frozenset[str]]]:
 
 def known() -> dict[str, tuple[str, frozenset[str]]]:
     """Every series that an expression may name → type and labels."""
-    found = {name: ("gauge", frozenset[str]()) for name in _OF_PROMETHEUS}
+    # What Prometheus makes itself has all labels of the target: where discovery gives it the node, that too.
+    found = {name: ("gauge", frozenset(("node",))) for name in _OF_PROMETHEUS}
     found |= {name: ("counter" if name.endswith("_total") else "gauge", frozenset[str]()) for name in _OF_PROCESS}
     for metric in METRICS.values():
         identity = {"device": set(PART), "vendor": {"vendor", "node"}, "agent": {"node"}}[metric.scope]

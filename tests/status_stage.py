@@ -27,6 +27,7 @@ from exporter.spec import CollectorSpec
 from exporter.status import Monitor, routes
 from exporter.status.model import OtlpEndpoint
 from exporter.view import ViewOptions
+from exporter.web.keeper import Keeper
 from tests.acme import FOLDER, catalogue
 
 PATIENCE: Final = 20.0
@@ -89,6 +90,7 @@ async def scene(
     port: int = 0,
     settle: bool = True,
     otlp: Callable[[], Sequence[OtlpEndpoint]] = tuple,
+    keeper: Keeper | None = None,
 ) -> AsyncIterator[Scene]:
     """``changes``: of the configuration. The agent has read its devices once when this begins, if ``settle``.
 
@@ -129,7 +131,7 @@ async def scene(
         alive=lambda: (not agent.trouble, agent.trouble),
         pages=routes(monitor),
     )
-    server = await serve(served, listen_on=(f"127.0.0.1:{port}",), http=Http(), admin=Admin())
+    server = await serve(served, listen_on=(f"127.0.0.1:{port}",), http=Http(), admin=Admin(), keeper=keeper)
     here = Scene(agent, monitor, server, folder)
     here.set(what)
     agent.start()

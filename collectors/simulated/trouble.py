@@ -10,11 +10,11 @@ import msgspec
 
 from collectors.tables import Fault
 
-_ERRORS_FROM: Final = 0.35
-_HOT_FROM: Final = 0.5
-_FATAL_FROM: Final = 0.8
-_LOST_FROM: Final = 0.86
-"""Shares of the cycle."""
+_ERRORS_FROM: Final = 0.15
+_HOT_FROM: Final = 0.2
+_FATAL_FROM: Final = 0.5
+_LOST_FROM: Final = 0.6
+"""Shares of the cycle. Lost lasts so long that the alert on it fires, also where rules are evaluated once a minute."""
 _CORRECTABLE_PER_SECOND: Final = 1.5
 _MOST_EVENTS: Final = 32
 

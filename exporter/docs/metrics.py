@@ -102,11 +102,11 @@ AGENT_MADE: Final[Mapping[str, str]] = {
         "nothing."
     ),
     "accel_container_memory_used_bytes": (
-        "Of devices that several containers share, where the vendor tells its processes (NVIDIA, Neuron, AMD) and all "
-        "of a container's tell their memory."
+        "Of devices that several containers share, where the vendor tells its processes, and all of a container's "
+        "tell their memory."
     ),
     "accel_container_utilization_ratio": (
-        "The sum over a container's processes, at most 1, where all of them tell: NVIDIA by NVML without MIG, Neuron."
+        "The sum over a container's processes, at most 1, where the vendor tells it of all of them."
     ),
     "accel_metric_source_info": "One for each metric, source and exactness that the vendor has on this node.",
 }

@@ -23,6 +23,8 @@ MAX_PAUSE: Final = 3600.0
 """Seconds that a receiver may ask to wait; more is taken as so much."""
 TEMPORARY: Final = frozenset({429, 502, 503, 504})
 _LONGEST: Final = 300
+_MOST: Final = 2**63 - 1
+"""The largest number of rejected points that OTLP's message can hold."""
 _PROTOBUF: Final = "application/x-protobuf"
 _JSON: Final = "application/json"
 
@@ -74,14 +76,14 @@ def _taken(content_type: str, body: bytes, *, whole: bool) -> Outcome:
         # A web page answers everything with 200: the numbers are lost, and nobody would know.
         return Outcome("refused", "a web page answered: check host, port and path of the endpoint")
     if not whole:
-        return Outcome("success", f"the answer has more than {MAX_ANSWER} bytes and was not read")
+        return Outcome("success", f"the answer broke off, or has more than {MAX_ANSWER} bytes, and was not read")
     try:
         if content_type == _JSON:
             partial = msgspec.json.decode(body, type=_JsonAnswer).partial_success
             return _partial(int(partial.rejected_data_points), partial.error_message)
         if content_type == _PROTOBUF:
             return of_response(body)
-    except (Malformed, msgspec.MsgspecError, ValueError) as error:
+    except (Malformed, msgspec.MsgspecError, ValueError, RecursionError) as error:
         return Outcome("success", f"the answer cannot be read: {clean(str(error))}")
     return Outcome("success", f"the answer is of type {clean(content_type) or 'nothing'}: is this an OTLP receiver?")
 
@@ -105,6 +107,8 @@ def of_response(body: bytes) -> Outcome:
 
 def _partial(rejected: int, message: str) -> Outcome:
     if rejected > 0:
+        # JSON has no bound, and a number beyond all floats could not be counted.
+        rejected = min(rejected, _MOST)
         return Outcome("partial", f"{rejected} points were rejected: {clean(message)}", rejected=rejected)
     # Without rejected points the message is a warning.
     return Outcome("success", clean(message))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -13,6 +14,8 @@ from exporter.otlp.answer import Outcome
 
 USER_AGENT: Final = f"accel-exporter/{__version__} OTel-OTLP-Exporter-Python/{__version__}"
 LARGEST_FILE: Final = 1 << 20
+_SHORTEST_SECRET: Final = 8
+"""Characters of a header's value from which on it is masked: shorter ones are names of tenants and the like."""
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -59,6 +62,19 @@ def headers(endpoint: OtlpEndpoint) -> dict[str, str]:
             raise Unusable(f"{endpoint.headers_file}:{number}: expected NAME: VALUE, in ASCII")
         found[name] = value
     return found
+
+
+def secrets(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """What an answer must not bring into the log: the headers' values, and of those with a scheme what follows it."""
+    found = {text for value in headers.values() for text in (value, value.rpartition(" ")[2])}
+    return tuple(sorted((text for text in found if len(text) >= _SHORTEST_SECRET), key=len, reverse=True))
+
+
+def masked(answer: bytes, hidden: Sequence[str]) -> bytes:
+    """A receiver's words without our secrets, which some repeat. The length stays, so a message can still be read."""
+    for text in hidden:
+        answer = answer.replace(text.encode(), b"*" * len(text.encode()))
+    return answer
 
 
 def stamps(endpoint: OtlpEndpoint) -> tuple[object, ...]:

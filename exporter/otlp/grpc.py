@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ TEMPORARY: Final = frozenset(
     }
 )
 DETAILS: Final = "grpc-status-details-bin"
+_KEY: Final = re.compile(r"(?!.*-bin$)[a-z0-9_.-]+", re.IGNORECASE)
 RECONNECT: Final = (("grpc.initial_reconnect_backoff_ms", 1000), ("grpc.max_reconnect_backoff_ms", 5000))
 """The library connects again by itself; how long to wait is the queue's to say."""
 
@@ -49,13 +51,14 @@ class GrpcSender:
             channel, metadata = await self._ready()
         except Unusable as error:
             return Outcome("retry", str(error))
+        hidden = connection.secrets(dict(metadata))
         export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(EXPORT)
         try:
             answer = await export(data, timeout=self._endpoint.timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            return _failed(error)
+            return _failed(error, hidden)
         try:
-            return of_response(answer)
+            return of_response(connection.masked(answer, hidden))
         except Malformed as error:
             return Outcome("success", f"the answer cannot be read: {clean(str(error))}")
 
@@ -73,7 +76,15 @@ class GrpcSender:
         if self._channel is None:
             files = await asyncio.to_thread(_files, self._endpoint)
             self._channel, self._stamps = _channel(self._endpoint, *files), stamps
-        return self._channel, [(name.lower(), value) for name, value in given.items()]
+        return self._channel, _metadata(given)
+
+
+def _metadata(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Raises Unusable for a name that HTTP has and gRPC has not."""
+    for name in headers:
+        if not _KEY.fullmatch(name):
+            raise Unusable(f"header {name}: gRPC takes names of letters, digits, -, _ and . that do not end in -bin")
+    return [(name.lower(), value) for name, value in headers.items()]
 
 
 _Pem = bytes | None
@@ -117,9 +128,10 @@ def address(endpoint: OtlpEndpoint) -> tuple[str, bool]:
     return endpoint.endpoint, not endpoint.insecure and not endpoint.endpoint.startswith("unix:")
 
 
-def _failed(error: grpc.aio.AioRpcError) -> Outcome:
+def _failed(error: grpc.aio.AioRpcError, hidden: Sequence[str]) -> Outcome:
     code = error.code()
-    words = f"gRPC status {code.name}: {clean(error.details() or '')}"
+    told = connection.masked((error.details() or "").encode("utf-8", "replace"), hidden).decode()
+    words = f"gRPC status {code.name}: {clean(told)}"
     details = next((value for name, value in error.trailing_metadata() or () if name == DETAILS), b"")
     pause = retry_info(details if isinstance(details, bytes) else b"")
     if code in TEMPORARY or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and pause is not None):

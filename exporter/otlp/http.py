@@ -21,6 +21,9 @@ from exporter.otlp.connection import Unusable
 LEVEL: Final = 1
 """Of gzip. Level 6 makes requests a sixth smaller in more than twice the time."""
 PATH: Final = "/v1/metrics"
+_FRAMING: Final = frozenset({"content-type", "content-encoding", "content-length", "transfer-encoding"})
+"""Headers that say how the request is to be read: they are set here, whatever is configured."""
+_PUBLIC: Final = frozenset({"User-Agent", "Accept-Encoding", "Content-Type", "Content-Encoding"})
 
 
 class HttpSender:
@@ -47,13 +50,17 @@ class HttpSender:
         except TimeoutError:
             return Outcome("retry", f"no answer within {self._endpoint.timeout:g} s")
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError, ssl.SSLError) as error:
-            return Outcome("refused", f"TLS: {clean(str(error))}")
+            # Nothing was sent, and certificates are renewed: on one side often a little later than on the other.
+            return Outcome("retry", f"TLS: {clean(str(error))}")
         except aiohttp.ClientHttpProxyError as error:
             answer = of_http(error.status, dict(error.headers or {}), b"")
             return Outcome(answer.result, f"the proxy: {answer.message}", pause=answer.pause)
         except (aiohttp.ClientConnectionError, ConnectionError) as error:
             # Not connected, or closed before it answered.
             return Outcome("retry", clean(str(error)) or type(error).__name__)
+        except aiohttp.ClientResponseError as error:
+            # Its text has the URL, whose path and query may be secrets.
+            return Outcome("refused", f"no HTTP answer that can be read: {clean(error.message)}")
         except (aiohttp.ClientError, ValueError, OSError) as error:
             return Outcome("refused", f"no HTTP answer that can be read: {clean(str(error)) or type(error).__name__}")
 
@@ -78,7 +85,11 @@ class HttpSender:
             proxy_headers=credentials if tunnel else None,
         ) as response:
             body, whole = await _body(response)
-            return of_http(response.status, response.headers, body, whole=whole)
+            hidden = connection.secrets({name: value for name, value in headers.items() if name not in _PUBLIC})
+            told = response.headers.copy()
+            location = told.get("Location", "").encode("utf-8", "replace")
+            told["Location"] = connection.masked(location, hidden).decode()
+            return of_http(response.status, told, connection.masked(body, hidden), whole=whole)
 
     async def _ready(self) -> tuple[aiohttp.ClientSession, dict[str, str]]:
         """The session and the headers of the next request. Files are read anew; raises Unusable."""
@@ -86,7 +97,7 @@ class HttpSender:
         headers = {
             "User-Agent": connection.USER_AGENT,
             "Accept-Encoding": "identity",
-            **given,
+            **{name: value for name, value in given.items() if name.lower() not in _FRAMING},
             "Content-Type": "application/x-protobuf",
             **({"Content-Encoding": "gzip"} if self._endpoint.compression == "gzip" else {}),
         }
@@ -133,7 +144,7 @@ def _refused_password() -> str:
 
 
 def proxy_for(target: str, configured: str) -> URL | None:
-    """The configured proxy, else the environment's."""
+    """The configured proxy, else the environment's. Raises Unusable."""
     if configured:
         return URL(configured)
     parts = urlsplit(target)
@@ -141,7 +152,14 @@ def proxy_for(target: str, configured: str) -> URL | None:
     host = parts.hostname or ""
     if not found or proxy_bypass(f"{host}:{parts.port}" if parts.port else host):
         return None
-    return URL(found if "://" in found else f"http://{found}")
+    try:
+        proxy = URL(found if "://" in found else f"http://{found}")
+    except ValueError:
+        proxy = URL()
+    if not proxy.host:
+        # It is not shown: a password may be in it.
+        raise Unusable(f"the environment's {parts.scheme}_proxy is no URL: correct it, or set otlp.proxy")
+    return proxy
 
 
 def _credentials(proxy: URL | None) -> dict[str, str]:

@@ -40,11 +40,11 @@ def add(batch: Batch, registry: CollectorRegistry, node: Resource, selection: Se
             points = list(_histograms(family.samples, times))
         else:
             points = [_number(sample, times if counter else times[9:]) for sample in family.samples]
-        instrument = _instrument(family, conventions=selection.names == "conventions")
-        batch.add(node, instrument, b"".join([wire.field(1, point) for point in points]), len(points))
+        described = instrument(family, conventions=selection.names == "conventions")
+        batch.add(node, described, b"".join([wire.field(1, point) for point in points]), len(points))
 
 
-def _instrument(family: Metric, *, conventions: bool) -> Instrument:
+def instrument(family: Metric, *, conventions: bool) -> Instrument:
     """By the same rule as the common schema: Prometheus makes the name of /metrics out of it."""
     words, _, last = family.name.rpartition("_")
     name, unit = (words, _UNITS[last]) if last in _UNITS else (family.name, "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 QUIET: Final = 60.0
-"""Seconds between two lines in the log about one receiver, whatever it does."""
+"""Seconds between two troubles of one receiver in the log, whatever it does; each may get a line when it is over."""
 REMINDER: Final = 3600.0
 """Seconds after which the same trouble is told again."""
 
@@ -76,8 +77,10 @@ class Delivery:
         self._filled, self._emptied, self._hurry = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._emptied.set()
         self._failures = 0
-        self._told: tuple[Outcome, float] | None = None
-        self._full = False
+        self._told: Outcome | None = None
+        """The trouble that the log knows of; None: it knows of none."""
+        self._logged: dict[str, float] = {}
+        """When a kind of line was last written, on the monotonic clock."""
         self._last: Outcome | None = None
         self._last_success: float | None = None
         self._dropped = 0
@@ -128,7 +131,8 @@ class Delivery:
         try:
             outcome = await self._sender.send(waiting.data)
         except Exception as error:
-            log.exception("OTLP: sending broke: this is a fault of the agent, please report it")
+            if self._is_due("broken", REMINDER):
+                log.exception("OTLP: sending broke: this is a fault of the agent, please report it")
             outcome = Outcome("refused", f"sending broke: {clean(repr(error))}")
         finally:
             self._sending = None
@@ -139,7 +143,9 @@ class Delivery:
         self._tell(outcome)
         if outcome.result == "retry":
             self._failures += 1
-            pause = self._pause() if outcome.pause is None else outcome.pause
+            asked = outcome.pause
+            # Who wants to be asked again at once is down all the same: without a pause this would be a busy loop.
+            pause = asked if asked is not None and asked >= self._first_pause else self._pause()
             if time.monotonic() + pause - waiting.since > self._give_up_after:
                 self._remove(waiting)
                 self._drop([waiting])
@@ -150,8 +156,8 @@ class Delivery:
         if outcome.result == "refused":
             self._drop([waiting])
             return
-        self._full = False
-        self._metrics.rejected.inc(outcome.rejected)
+        # A receiver can say any number.
+        self._metrics.rejected.inc(min(outcome.rejected, waiting.points))
         taken(waiting.starts)
 
     def _pause(self) -> float:
@@ -176,9 +182,8 @@ class Delivery:
             self._remove(oldest)
             gone.append(oldest)
         if gone:
-            if not self._full:
+            if self._is_due("full", REMINDER):
                 log.warning("OTLP: the queue is full, the oldest requests are dropped", extra={"endpoint": self._name})
-            self._full = True
             self._drop(gone)
 
     def _remove(self, waiting: _Waiting) -> None:
@@ -196,17 +201,29 @@ class Delivery:
 
     def _tell(self, outcome: Outcome) -> None:
         """What is new goes into the log once, not with each request."""
-        now = time.monotonic()
         before = self._told
         if not outcome.message:
             if before is not None and outcome.result == "success":
                 log.info("OTLP: requests are taken again", extra={"endpoint": self._name})
                 self._told = None
             return
-        same = before is not None and (before[0].result, before[0].message) == (outcome.result, outcome.message)
-        if before is not None and now - before[1] < (REMINDER if same else QUIET):
+        same = before is not None and _kind(before) == _kind(outcome)
+        if not self._is_due("trouble", REMINDER if same else QUIET):
             return
-        self._told = (outcome, now)
-        words = {"retry": "will be sent again", "refused": "dropped", "partial": "taken in part", "success": "taken"}
+        self._told = outcome
+        words = {"retry": "to be sent again", "refused": "dropped", "partial": "taken in part", "success": "taken"}
         text = "OTLP: a request is %s: %s"
         log.warning(text, words[outcome.result], outcome.message, extra={"endpoint": self._name})
+
+    def _is_due(self, kind: str, seconds: float) -> bool:
+        """Whether a line of this kind may be written again, which is then taken note of."""
+        now = time.monotonic()
+        if now - self._logged.get(kind, float("-inf")) < seconds:
+            return False
+        self._logged[kind] = now
+        return True
+
+
+def _kind(outcome: Outcome) -> tuple[str, str]:
+    """What stays the same of a trouble: numbers of points, or times, make no new one."""
+    return outcome.result, re.sub("[0-9]+", "#", outcome.message)

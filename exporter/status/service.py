@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import msgspec
 
@@ -29,9 +28,6 @@ from exporter.status.settings import settings
 
 log = logging.getLogger(__name__)
 
-AT_ONCE: Final = 16
-"""Devices whose history is written before others have their turn."""
-
 
 class Monitor:
     """Answers for one agent. ``program`` gives the configuration in force, ``otlp`` how the targets of push are."""
@@ -44,6 +40,12 @@ class Monitor:
         self._reader = Reader(WANTED)
         self._reading = asyncio.Lock()
         self._kept: tuple[Publication, Devices] | None = None
+        self._recalling = asyncio.Lock()
+        self._recalled: HistoryAnswer | None = None
+        self._described: Program | None = None
+        """Whose mapping and configuration are kept: they cost much, and anyone can ask for them again and again."""
+        self._settings: Settings | None = None
+        self._mapped: dict[str, Mapped] = {}
         self.recorded = History()
 
     async def record(self) -> None:
@@ -84,13 +86,19 @@ class Monitor:
         )
 
     async def history(self, since: float = 0.0) -> HistoryAnswer:
-        """Points later than ``since`` (Unix seconds)."""
+        """Points later than ``since`` (Unix seconds). The same points are written once for all who ask."""
+        async with self._recalling:
+            times = self.recorded.times(since)
+            if self._recalled is None or self._recalled.times != times:
+                self._recalled = await self._recall(since, times)
+            return msgspec.structs.replace(self._recalled, period=self._config.intervals.period("normal"))
+
+    async def _recall(self, since: float, times: tuple[float, ...]) -> HistoryAnswer:
         found = []
-        times = self.recorded.times(since)
-        for number, device in enumerate(self.recorded.devices(since)):
+        for device in self.recorded.devices(since):
             found.append(device)
-            if number % AT_ONCE == AT_ONCE - 1:
-                await asyncio.sleep(0)
+            # Hundreds of numbers: others have their turn.
+            await asyncio.sleep(0)
         return HistoryAnswer(
             started_at=self._started_at,
             period=self._config.intervals.period("normal"),
@@ -119,15 +127,28 @@ class Monitor:
 
     def mapping(self, only: str = "") -> Mapped:
         """What feeds what. Raises KeyError for a collector that there is not."""
-        catalogues = self._program().catalogues
-        names = [only] if only else sorted(catalogues)
-        return Mapped(mapping=tuple(Feed(**row) for name in names for row in rows(name, catalogues[name][1])))
+        program = self._describe()
+        if only not in self._mapped:
+            catalogues = program.catalogues
+            names = [only] if only else sorted(catalogues)
+            feeds = tuple(Feed(**row) for name in names for row in rows(name, catalogues[name][1]))
+            self._mapped[only] = Mapped(mapping=feeds)
+        return self._mapped[only]
 
     def config(self) -> Settings:
         """The configuration in force, without secrets and places of files."""
+        program = self._describe()
+        if self._settings is None:
+            options = {name: catalogue.collector.options for name, (_, catalogue) in program.catalogues.items()}
+            self._settings = Settings(settings=settings(program.config, load(None, {}, {}, options)))
+        return self._settings
+
+    def _describe(self) -> Program:
+        """The program in force; what is kept of another one is forgotten."""
         program = self._program()
-        options = {name: catalogue.collector.options for name, (_, catalogue) in program.catalogues.items()}
-        return Settings(settings=settings(program.config, load(None, {}, {}, options)))
+        if program is not self._described:
+            self._described, self._settings, self._mapped = program, None, {}
+        return program
 
     @property
     def _config(self) -> Config:

@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import io
 import logging
 import os
 import shutil
 import signal
-import ssl
 import sys
 import termios
 import time
 import tty
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from http.client import HTTPException
-from typing import Final, TypeVar
-from urllib.parse import unquote, urlsplit, urlunsplit
+from typing import Final
 
 import msgspec
 
 from exporter.agent import Agent
-from exporter.config.checks import is_url
 from exporter.program import Program
 from exporter.selfmetrics import SelfMetrics
 from exporter.status.frame import Tone, View, clean, frame
 from exporter.status.model import Devices, Status
+from exporter.status.remote import Access, Door, Unreachable, WrongFlags, ask, door
 from exporter.status.service import Monitor
 
-T = TypeVar("T")
 Fetch = Callable[[], Awaitable[tuple[Devices, Status]]]
 """The newest answers. Raises Unreachable."""
 
-TIMEOUT: Final = 10.0
-MOST_BYTES: Final = 32 * 1024 * 1024
-"""An answer that is larger is none of an agent's."""
 REPEATED: Final = 0.2
 """Seconds between two looks at the keyboard and at the size of the window."""
 NARROWEST: Final = 20
@@ -48,30 +38,30 @@ _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 _TONES: Final[dict[Tone, str]] = {"head": "1", "good": "", "warn": "33", "bad": "31", "soft": "2", "plain": ""}
 
 
-class Unreachable(Exception):
-    """The other agent gives no answer; the message says why."""
-
-
-def top(program: Program, url: str, interval: float, *, once: bool) -> int:
+def top(program: Program, access: Access, interval: float, *, once: bool) -> int:
     """Show devices until q is pressed, or ``once``. Exit code 1 if there is none to show, or no answer."""
-    if url and not is_url(url):
-        print("accel-exporter: --url: expected a URL such as http://node-1:9859", file=sys.stderr)
+    try:
+        where = door(access)
+    except WrongFlags as error:
+        print(f"accel-exporter: {clean(str(error))}", file=sys.stderr)
         return 2
+    if where.warning:
+        print(f"accel-exporter: {where.warning}", file=sys.stderr)
     if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("accel-exporter: top needs a terminal; with --once it prints one frame and ends", file=sys.stderr)
         return 2
     try:
-        return asyncio.run(_top(program, url, interval, once=once))
+        return asyncio.run(_top(program, where, interval, once=once))
     except Unreachable as error:
         print(f"accel-exporter: {clean(str(error))}", file=sys.stderr)
         return 1
 
 
-async def _top(program: Program, url: str, interval: float, *, once: bool) -> int:
+async def _top(program: Program, where: Door, interval: float, *, once: bool) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # In a terminal without UTF-8 a degree sign is no reason to fail.
         sys.stdout.reconfigure(errors="replace")
-    async with _remote(url) if url else _local(program, interval, once=once) as fetch:
+    async with _remote(where) if where.base else _local(program, interval, once=once) as fetch:
         if not once:
             return await _screen(fetch, interval)
         devices, status = await fetch()
@@ -110,40 +100,13 @@ async def _local(program: Program, interval: float, *, once: bool) -> AsyncItera
 
 
 @asynccontextmanager
-async def _remote(url: str) -> AsyncIterator[Fetch]:
-    """Another agent, through its JSON API. A name and a password in the URL are sent as such, and never shown."""
-    parts = urlsplit(url.rstrip("/"))
-    user, at, host = parts.netloc.rpartition("@")
-    base = urlunsplit((parts.scheme, host, parts.path, "", ""))
-    headers = {"Accept": "application/json", "User-Agent": "accel-exporter-top"}
-    if at:
-        headers["Authorization"] = "Basic " + base64.b64encode(unquote(user).encode()).decode()
-
-    def both() -> tuple[Devices, Status]:
-        return _get(f"{base}/api/v1/devices", headers, Devices), _get(f"{base}/api/v1/status", headers, Status)
+async def _remote(where: Door) -> AsyncIterator[Fetch]:
+    """Another agent, through its JSON API."""
 
     async def fetch() -> tuple[Devices, Status]:
-        return await asyncio.to_thread(both)
+        return await ask(where)
 
     yield fetch
-
-
-def _get(url: str, headers: dict[str, str], kind: type[T]) -> T:
-    request = urllib.request.Request(url, headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-            content = answer.read(MOST_BYTES + 1)
-    except urllib.error.HTTPError as error:
-        with error:
-            raise Unreachable(f"{url} answers {error.code}: is an accel-exporter of this version there?") from error
-    except ssl.SSLError as error:
-        raise Unreachable(f"{url}: {error}") from error
-    except (OSError, HTTPException) as error:
-        raise Unreachable(f"{url} does not answer: {getattr(error, 'reason', None) or error}") from error
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise Unreachable(f"{url} answers with something else than an accel-exporter's JSON: {error}") from error
 
 
 # The screen
@@ -204,7 +167,7 @@ class _Picture:
 def _pressed(quit_: asyncio.Event) -> None:
     keys = os.read(sys.stdin.fileno(), 64)
     # The end of the input, q, Q, and Control-C where the terminal makes no signal of it.
-    if not keys or keys.lower() in (b"q", b"\x03"):
+    if not keys or any(key in b"qQ\x03" for key in keys):
         quit_.set()
 
 

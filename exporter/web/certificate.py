@@ -1,4 +1,4 @@
-"""When a certificate expires: the one fact about our own that Python's ssl does not tell."""
+"""When a certificate is valid: the one fact about our own that Python's ssl does not tell."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import ssl
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 _BLOCK: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0
@@ -14,8 +16,15 @@ _UTC_TIME: Final = 0x17
 _FORMATS: Final = {_UTC_TIME: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 
 
-def not_after(pem: str) -> float:
-    """Unix time at which the first certificate of a PEM text expires (RFC 5280, 4.1). Raises ValueError."""
+class Validity(msgspec.Struct, frozen=True):
+    """Unix times between which a certificate is good."""
+
+    not_before: float
+    not_after: float
+
+
+def validity(pem: str) -> Validity:
+    """That of the first certificate of a PEM text (RFC 5280, 4.1). Raises ValueError."""
     found = _BLOCK.search(pem)
     if found is None:
         raise ValueError("there is no certificate in the text")
@@ -28,9 +37,10 @@ def not_after(pem: str) -> float:
         # Serial number, algorithm and issuer stand before the validity.
         for _ in range(3):
             at = _inside(signed, at)[2]
-        validity = _inside(signed, at)[1]
-        kind, text, _ = _inside(validity, _inside(validity, 0)[2])
-        return _time(kind, text.decode("ascii"))
+        times = _inside(signed, at)[1]
+        first, first_text, end = _inside(times, 0)
+        last, last_text, _ = _inside(times, end)
+        return Validity(_time(first, first_text.decode("ascii")), _time(last, last_text.decode("ascii")))
     except (IndexError, KeyError) as error:
         raise ValueError("this is no certificate") from error
 

@@ -127,6 +127,13 @@ class Keeper:
                     self._told = str(error)
                     log.error("the web configuration was not reloaded, the old one stays in force: %s", error)
                 return
+            except Exception as error:
+                # Were this to end the task that looks, no certificate would be renewed any more.
+                self._metrics.reload_success.set(0)
+                if repr(error) != self._told:
+                    self._told = repr(error)
+                    log.exception("the web configuration was not reloaded: a fault of the agent, please report it")
+                return
             self._metrics.reload_success.set(1)
             if state is None:
                 self._told = ""
@@ -158,11 +165,11 @@ class Keeper:
         self._context, self._uses = self._state.context, 0
         self._metrics.reload_success.set(1)
         if now is not None:
-            self._metrics.not_after(now.not_after)
+            self._metrics.certificate(now.validity.not_before, now.validity.not_after)
         if before is None or before.found.settings != settings:
             for line in warnings(self._state.found):
                 log.warning(line)
-        if now is not None and now.not_after < time.time():
+        if now is not None and now.validity.not_after < time.time():
             log.warning("the server's certificate has expired: clients that check it refuse it")
         if before is not None and before.tls is not None and now is not None and _trust(before.tls) != _trust(now):
             self.distrusted()

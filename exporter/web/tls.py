@@ -19,7 +19,7 @@ import msgspec
 
 from exporter.config.problems import ConfigError
 from exporter.config.text import read_text
-from exporter.web.certificate import not_after
+from exporter.web.certificate import Validity, validity
 from exporter.web.settings import CIPHERS, CURVES, VERIFYING, Found, TlsServer
 
 SECURE: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -48,8 +48,8 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: TlsServer
     pems: Pems
-    not_after: float
-    """When the server's certificate expires, Unix time."""
+    validity: Validity
+    """Of the server's certificate."""
 
     def context(self) -> ssl.SSLContext:
         """A context of its own, which works: one was made before."""
@@ -74,7 +74,7 @@ def load(found: Found) -> Tls | None:
     if not settings.enabled:
         return None
     pems = Pems(**{name: _text(found, name) for name in ("cert", "key", "client_ca")})
-    return Tls(settings=settings, pems=pems, not_after=_try(found, settings, pems))
+    return Tls(settings=settings, pems=pems, validity=_try(found, settings, pems))
 
 
 def _text(found: Found, name: str) -> str:
@@ -95,15 +95,15 @@ def _text(found: Found, name: str) -> str:
     return text
 
 
-def _try(found: Found, settings: TlsServer, pems: Pems) -> float:
-    """Make a context, and tell until when its certificate is valid. Raises ConfigError."""
+def _try(found: Found, settings: TlsServer, pems: Pems) -> Validity:
+    """Make a context, and tell when its certificate is valid. Raises ConfigError."""
 
     def problem(name: str, what: str, expected: str) -> ConfigError:
         key = (_SECTION, name if getattr(settings, name) else f"{name}_file")
         return ConfigError([found.problem(key, what, expected)])
 
     try:
-        expires = not_after(pems.cert)
+        valid = validity(pems.cert)
     except ValueError as error:
         raise problem("cert", "no certificate in it can be read", "a certificate as PEM") from error
     try:
@@ -112,7 +112,7 @@ def _try(found: Found, settings: TlsServer, pems: Pems) -> float:
         raise problem("key", "the key is encrypted", "a key without a passphrase") from error
     except _Unusable as error:
         raise problem(error.name, error.found, error.expected) from error
-    return expires
+    return valid
 
 
 class _Encrypted(Exception):
@@ -151,10 +151,15 @@ def _context(settings: TlsServer, pems: Pems) -> ssl.SSLContext:
         # A CA that another one has signed is one to trust, too, as it is in Go.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         try:
-            context.load_verify_locations(cadata=pems.client_ca)
+            context.load_verify_locations(cadata=_ascii(pems.client_ca))
         except (ssl.SSLError, ValueError) as error:
             raise _Unusable("client_ca", "no certificate in it can be read", "certificates of CAs, as PEM") from error
     return context
+
+
+def _ascii(pem: str) -> str:
+    """Python takes nothing else, while bundles of CAs have names of all languages in their comments."""
+    return pem.encode("ascii", "replace").decode("ascii")
 
 
 def _set_curves(context: ssl.SSLContext, settings: TlsServer) -> None:
@@ -200,7 +205,7 @@ def _which(cert: str, error: ssl.SSLError) -> _Unusable:
     reason = (error.reason or "it cannot be read").lower().replace("_", " ")
     try:
         blocks = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", cert, flags=re.DOTALL)
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(blocks))
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=_ascii("\n".join(blocks)))
     except (ssl.SSLError, ValueError):
         return _Unusable(
             "cert", f"OpenSSL does not take it ({reason})", "a certificate and those that it needs, as PEM"

@@ -68,8 +68,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         targets = [agent.address for agent in agents]
         # As the README says: the common schema with the workload's labels, and the vendors' series by themselves.
         jobs: list[dict[str, Any]] = [
-            {"job_name": "accelerators", "honor_labels": True, "params": {"schema": ["common"]}},
-            {"job_name": "accelerators-raw", "params": {"schema": ["raw"]}},
+            {"job_name": "accel-exporter", "honor_labels": True, "params": {"schema": ["common"]}},
+            {"job_name": "accel-exporter-raw", "params": {"schema": ["raw"]}},
         ]
         scraped = [{**job, "static_configs": [{"targets": targets}]} for job in jobs]
         with prometheus(folder, scraped, rules=paths) as running:

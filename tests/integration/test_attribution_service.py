@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,7 @@ from tests.fakes.kubelet.server import Kubelet, pods
 
 GPU = "nvidia.com/gpu"
 UUIDS = [f"GPU-0000000{number}-1111-2222-3333-444444444444" for number in range(4)]
+MIG = "MIG-00000000-1111-2222-3333-00000000000{}"
 SLICES = f"{DRA}/v1/resourceslices"
 CLAIMS = f"{DRA}/v1/namespaces/ns/resourceclaims"
 
@@ -55,7 +58,8 @@ def server() -> Iterator[ApiServer]:
 class Agent:
     """Asks the service as a publication does."""
 
-    def __init__(self, kubelet: Kubelet, server: ApiServer) -> None:
+    def __init__(self, kubelet: Kubelet, server: ApiServer, *, cut: bool = False) -> None:
+        """``cut``: the last GPU is cut into three instances."""
         kubernetes = settings.KubernetesAttribution(
             enabled=True,
             pod_resources_socket=str(kubelet.socket),
@@ -73,6 +77,12 @@ class Agent:
         devices = tuple(
             Device(uuid=uuid, index=str(number), ids={"dra": f"gpu-{number}"}) for number, uuid in enumerate(UUIDS)
         )
+        instances = [
+            Device(uuid=UUIDS[3], index="3", partition=f"1g.5gb/{gi}", partition_uuid=MIG.format(gi),
+                   ids={"index": "3", "gi": str(gi), "dra": f"gpu-3-mig-1g5gb-19-{gi}"})
+            for gi in (7, 8, 9)
+        ]  # fmt: skip
+        devices += tuple(instances) if cut else ()
         self._snapshot = Snapshot(collector="nvidia", vendor="nvidia", generation=1, devices=devices, groups={})
         config = Config(attribution=settings.Attribution(kubernetes=kubernetes))
         self.service = Attribution(config, {"nvidia": catalogue}, SelfMetrics(), lambda: None)
@@ -81,15 +91,22 @@ class Agent:
         """Number of the device → who has it."""
         told = self.service.attributed([self._snapshot])
         assert told is not None
-        return {UUIDS.index(uuid): list(workloads) for (uuid, _), workloads in told.allocation.items()}
+        held = told.allocation.items()
+        return {UUIDS.index(uuid): list(workloads) for (uuid, part), workloads in held if not part}
+
+    def parts(self) -> dict[str, list[Workload]]:
+        """Instance → who has it."""
+        told = self.service.attributed([self._snapshot])
+        assert told is not None
+        return {partition: list(workloads) for (_, partition), workloads in told.allocation.items() if partition}
 
     def owners(self) -> dict[int, list[str]]:
         return {device: [each.pod for each in workloads] for device, workloads in self.workloads().items()}
 
 
 @asynccontextmanager
-async def agent(kubelet: Kubelet, server: ApiServer) -> AsyncIterator[Agent]:
-    found = Agent(kubelet, server)
+async def agent(kubelet: Kubelet, server: ApiServer, *, cut: bool = False) -> AsyncIterator[Agent]:
+    found = Agent(kubelet, server, cut=cut)
     found.service.start()
     try:
         yield found
@@ -201,6 +218,49 @@ async def test_hamis_annotation_decides_and_the_kubelet_confirms(kubelet: Kubele
         assert found.workloads()[2][0].container == "main"
         kubelet.script = pods([])
         await until(lambda: found.owners() == {})
+
+
+@in_loop
+async def test_instances_that_hami_makes_are_their_pods_and_no_others(kubelet: Kubelet, server: ApiServer) -> None:
+    def annotations(**made: Any) -> dict[str, str]:
+        told = {"containerIndex": 0, "deviceIndex": 0, "gpuUUID": UUIDS[3], "profile": "1g.5gb",
+                "placement": {"start": 0, "size": 1}, **made}  # fmt: skip
+        return {
+            "hami.io/vgpu-devices-allocated": f"{UUIDS[3]}[0-0],NVIDIA,4864,0:;",
+            "hami.io/vgpu-mig-allocations": json.dumps([told]),
+        }
+
+    server.put(PODS, pod("waits", annotations=annotations()))
+    server.put(PODS, pod("works", annotations=annotations(migUUID=MIG.format(7), gpuInstanceID=7, computeInstanceID=0)))
+    kubelet.script = pods([holding("waits", 3, suffix="-1"), holding("works", 3, suffix="-2"), holding("plain", 0)])
+    async with agent(kubelet, server, cut=True) as found:
+        await until(lambda: found.owners() == {0: ["plain"]} and found.parts())
+        assert {part: [each.pod for each in held] for part, held in found.parts().items()} == {"1g.5gb/7": ["works"]}
+        assert found.service.joined is not None
+        assert found.service.joined.unmatched == {}
+        made = annotations(migUUID=MIG.format(9), gpuInstanceID=9, computeInstanceID=0)
+        server.put(PODS, pod("waits", annotations=made))
+        await until(lambda: set(found.parts()) == {"1g.5gb/7", "1g.5gb/9"})
+        assert [each.pod for each in found.parts()["1g.5gb/9"]] == ["waits"]
+
+
+@in_loop
+async def test_a_mig_device_of_a_claim_has_the_labels_that_dcgm_exporter_gives_it(
+    kubelet: Kubelet, server: ApiServer
+) -> None:
+    mig = {"type": {"string": "mig"}, "profile": {"string": "1g.5gb"}, "parentUUID": {"string": UUIDS[3]}}
+    devices = {"gpu-3-mig-1g5gb-19-7": {**mig, "uuid": {"string": MIG.format(7)}}, "gpu-3-mig-1g5gb-19-8": mig}
+    server.put(SLICES, resource_slice("s", devices))
+    kubelet.script = pods(
+        [claiming("static", "a", "gpu-3-mig-1g5gb-19-7"), claiming("made", "b", "gpu-3-mig-1g5gb-19-8")]
+    )
+    async with agent(kubelet, server, cut=True) as found:
+        await until(
+            lambda: all(held[0].raw.get("dra_mig_profile") for held in found.parts().values()) and found.parts()
+        )
+        (static,), (made,) = found.parts()["1g.5gb/7"], found.parts()["1g.5gb/8"]
+        assert (static.pod, static.raw["dra_mig_device_uuid"]) == ("static", MIG.format(7))
+        assert (made.pod, made.raw["dra_mig_profile"], "dra_mig_device_uuid" in made.raw) == ("made", "1g.5gb", False)
 
 
 @in_loop

@@ -16,6 +16,7 @@ import yaml
 from kubernetes_validate import utils
 
 import exporter
+from alerts.files import with_links
 from exporter.cli import main
 from exporter.program import Source, read
 from tests.charts import (
@@ -366,6 +367,23 @@ def test_files_of_rules_are_prometheusrules_as_they_are() -> None:
         source = ROOT / "alerts" / f"{name.rpartition('-')[2]}.yaml"
         # Templates of alerts look like Helm's own, and must come through.
         assert {group["name"]: group for group in spec["groups"]} == groups(source.read_text())
+
+
+@pytest.mark.parametrize("base", ["https://example.com/runbooks/", "https://example.com/runbooks"])
+def test_runbooks_become_links(base: str) -> None:
+    values = {"prometheusRule": {"enabled": True, "runbookBaseUrl": base}}
+    found = {each["metadata"]["name"]: each["spec"] for each in of_kind(render(values), "PrometheusRule")}
+    made = groups(with_links("https://example.com/runbooks"))
+    assert {group["name"]: group for group in found[f"{RELEASE}-accel-exporter-alerts"]["groups"]} == made
+    source = groups((ROOT / "alerts/recording.yaml").read_text())
+    assert {group["name"]: group for group in found[f"{RELEASE}-accel-exporter-recording"]["groups"]} == source
+
+
+@pytest.mark.parametrize(
+    "base", ["docs", "ftp://example.com/", "https://", "https://example.com/a b", "https://x/'", "javascript:x"]
+)
+def test_a_base_that_is_no_address_is_refused(base: str) -> None:
+    assert "runbookBaseUrl" in refusal({"prometheusRule": {"enabled": True, "runbookBaseUrl": base}})
 
 
 @pytest.mark.prometheus

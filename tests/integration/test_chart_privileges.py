@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,9 +158,8 @@ def named_by_doctor(flavour: str) -> set[str]:
     tables = survey().collectors
     names = VENDORS if flavour == "auto" else (flavour,)
     found = {path for name in names for path in told(tables[name][1])}
-    # Of the sources of attribution, and what a collector itself tells where its library is missing.
-    found.add(expand(KubernetesAttribution().pod_resources_socket, HostPaths()))
-    return found | ({USUAL_PATH} if "gaudi" in names else set())
+    # Of the sources of attribution.
+    return found | {expand(KubernetesAttribution().pod_resources_socket, HostPaths())}
 
 
 def holds(folder: str, path: str) -> bool:
@@ -173,7 +172,19 @@ MOUNTING: Final[Json] = {
     "nvidia with the kernel's log": ("nvidia", {"kernelLog": True}),
     "neuron with the kernel's log": ("neuron", {"kernelLog": True}),
     "amd with its library": ("amd", {"privileged": True, "hostMounts": [{"path": "/dev/dri"}, {"path": "/opt"}]}),
+    "amd with its error records": ("amd", {"privileged": True, "hostMounts": [{"path": "/sys/kernel/debug"}]}),
 }
+
+UNMOUNTED: Final[Mapping[str, tuple[str, Callable[[Json], bool]]]] = {
+    # What a container has of the host without a mount, and what the pod needs for it.
+    "/sys": ("each container's sysfs shows the host's devices", lambda _: True),
+    "/proc/1": ("the host's processes", lambda pod: pod.get("hostPID") is True),
+    "/dev/nvidia": ("NVIDIA's runtime brings them", lambda pod: pod.get("runtimeClassName") == "nvidia"),
+    "/proc/driver/nvidia": ("the same", lambda pod: pod.get("runtimeClassName") == "nvidia"),
+    "/dev/neuron": ("a privileged container has the host's devices", lambda pod: security(pod)["privileged"]),
+}
+MOUNTED: Final = ("/sys/kernel/debug",)
+"""Of these places those that a container has not."""
 
 
 @pytest.mark.parametrize("case", MOUNTING)
@@ -193,6 +204,55 @@ def test_no_mount_hides_the_agent_itself(case: str) -> None:
     places = (f"/{INSTALLED}", "/usr/local/bin/python")
     hiding = [path for path, _ in host_mounts(pod_of(flavour, **settings)) for place in places if holds(path, place)]
     assert hiding == []
+
+
+@pytest.mark.parametrize("flavour", VENDORS)
+def test_everything_that_doctor_names_can_be_had_with_the_chart(flavour: str) -> None:
+    """Doctor must not send somebody after a path that no value of the chart brings into the container."""
+    cases = [settings for of, settings in MOUNTING.values() if of == flavour]
+    rendered = [pod_of(flavour, **settings) for settings in (*cases, {"hostProcesses": True})]
+    lacking = [path for path in named_by_doctor(flavour) if not any(brings(pod, path) for pod in rendered)]
+    assert lacking == []
+
+
+def brings(pod: Json, path: str) -> bool:
+    """Whether the container has this path of the host."""
+    if any(holds(mounted, path) for mounted, _ in host_mounts(pod)):
+        return True
+    return not path.startswith(MOUNTED) and any(
+        path.startswith(place) and has(pod) for place, (_, has) in UNMOUNTED.items()
+    )
+
+
+def test_a_path_that_no_value_brings_is_found() -> None:
+    pod = pod_of("gaudi")
+    assert brings(pod, "/usr/lib/habanalabs/libhlml.so")
+    assert not brings(pod, "/usr/lib/elsewhere/libhlml.so")
+    assert not brings(pod_of("tpu"), "/proc/1/environ")
+
+
+def advice(flavour: str, path: str) -> str:
+    """What doctor says to do about a path."""
+    (found,) = [check.fix for check in survey().collectors[flavour][1].collector.doctor if check.path == path]
+    return found
+
+
+@pytest.mark.parametrize("flavour", ["nvidia", "neuron"])
+def test_doctor_asks_for_what_the_chart_gives_for_the_kernels_log(flavour: str) -> None:
+    context, text = security(pod_of(flavour, kernelLog=True)), advice(flavour, "{kmsg}")
+    assert context["privileged"] is True
+    assert all(word in text for word in ("privileged", "/dev/kmsg", "kernelLog", "CAP_SYSLOG"))
+
+
+def test_doctor_asks_for_what_the_chart_gives_for_the_hosts_processes() -> None:
+    pod, text = pod_of("tpu", UNATTRIBUTED, hostProcesses=True), advice("tpu", "{proc}/1/environ")
+    assert all(name in text for name in security(pod)["capabilities"]["add"])
+    assert all(word in text for word in ("hostPID: true", "root", "hostProcesses"))
+
+
+def test_doctor_looks_where_the_collector_does() -> None:
+    # It loads the library from here where the loader does not find it.
+    assert "/usr/lib/habanalabs" in advice("gaudi", USUAL_PATH)
 
 
 def test_a_mount_that_doctor_does_not_name_is_found() -> None:

@@ -79,7 +79,7 @@ def test_a_certificate_of_the_configured_authority_is_trusted(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("fault", ["wrong name", "unknown authority"])
-def test_a_certificate_that_does_not_fit_is_refused_and_nothing_is_sent(fault: str, tmp_path: Path) -> None:
+def test_to_a_receiver_whose_certificate_does_not_fit_nothing_is_sent(fault: str, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     tls = certificates.server("other.example" if fault == "wrong name" else "127.0.0.1")
     trusted = str(certificates.trusted) if fault == "wrong name" else ""
@@ -87,7 +87,7 @@ def test_a_certificate_that_does_not_fit_is_refused_and_nothing_is_sent(fault: s
     async def test() -> None:
         async with receiver(tls=tls) as server:
             outcome = await sent(to(server.url, certificate=trusted))
-            assert outcome.result == "refused"
+            assert outcome.result == "retry"
             assert "TLS" in outcome.message
         assert server.got == []
 

@@ -126,6 +126,7 @@ def no_vendor() -> list[str]:
         (("--once", "--url", "file:///etc/passwd"), 2, "expected a URL such as"),
         (("--once", "--url", "http://127.0.0.1:1"), 1, "http://127.0.0.1:1/api/v1/devices does not answer"),
         (("--every", "0"), 2, "expected 0.1 to 3600 seconds"),
+        (("--once", "--ca-file", "a.crt"), 2, "--ca-file: only with --url"),
     ],
 )
 def test_what_cannot_be_done_is_told(flags: tuple[str, ...], code: int, words: str) -> None:

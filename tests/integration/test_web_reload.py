@@ -23,6 +23,7 @@ from tests.serving import Client, client, get, request, run, running, until
 
 SOON = 0.02
 RELOADED = "accel_exporter_web_config_reload_success"
+NOT_BEFORE = "accel_exporter_web_certificate_not_before_timestamp_seconds"
 NOT_AFTER = "accel_exporter_web_certificate_not_after_timestamp_seconds"
 
 
@@ -82,9 +83,10 @@ def test_a_new_certificate_is_shown_to_new_clients_while_an_old_connection_lives
             assert (await old.answer()).status == 200
             before = value(metrics, NOT_AFTER)
             expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=7)
-            renew(site, not_after=expires)
+            renew(site, not_before=expires - timedelta(days=9), not_after=expires)
             await comes(lambda: value(metrics, NOT_AFTER) != before)
             assert value(metrics, NOT_AFTER) == expires.timestamp()
+            assert value(metrics, NOT_BEFORE) == (expires - timedelta(days=9)).timestamp()
             assert await shown_now(where, trust) != shown(old)
             await old.send(request("/healthz"))
             assert (await old.answer()).status == 200
@@ -282,7 +284,7 @@ def test_without_tls_there_is_no_expiry(site: Site) -> None:
     site.configure(tls=False)
     metrics = SelfMetrics()
     site.keeper(metrics)
-    assert value(metrics, NOT_AFTER) is None
+    assert (value(metrics, NOT_BEFORE), value(metrics, NOT_AFTER)) == (None, None)
     assert value(metrics, RELOADED) == 1
     assert value(SelfMetrics(), RELOADED) is None
 
@@ -297,3 +299,62 @@ def test_sessions_that_openssl_remembers_are_forgotten_in_time(site: Site) -> No
 def test_a_missing_file_is_an_error_at_the_start(site: Site) -> None:
     with pytest.raises(ConfigError):
         site.keeper()
+
+
+def test_a_bundle_with_names_in_other_scripts_is_read_at_the_start_and_later(site: Site) -> None:
+    async def test() -> None:
+        site.put("clients.pem", f"# Autorité de certification\n{site.authority.pem}")
+        site.configure(tls={"client_auth_type": "RequireAndVerifyClientCert", "client_ca_file": "clients.pem"})
+        keeper = site.keeper(look_every=SOON)
+        mine = site.authority.client(site.authority.issue("client"))
+        other = Authority()
+        theirs = other.client(other.issue("client"))
+        site.authority.ca.configure_trust(theirs)
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(running(keeper=keeper))
+            await watched(stack, keeper)
+            where = server.addresses[0]
+            assert (await get_tls(where, mine)).status == 200
+            before = keeper.context()
+            site.put("clients.pem", f"# 证书颁发机构\n{other.pem}")
+            await comes(lambda: keeper.context() is not before)
+            assert (await get_tls(where, theirs)).status == 200
+
+    run(test)
+
+
+def test_a_chain_with_letters_inside_that_no_certificate_has_is_told(site: Site) -> None:
+    site.configure()
+    site.put("server.pem", chain(site.certificate) + "-----BEGIN CERTIFICATE-----\né\n-----END CERTIFICATE-----\n")
+    with pytest.raises(ConfigError, match="OpenSSL does not take it"):
+        site.keeper()
+
+
+def test_what_nobody_thought_of_does_not_end_the_renewal_of_certificates(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        site.configure()
+        metrics = SelfMetrics()
+        keeper = site.keeper(metrics, look_every=SOON)
+        before = keeper.context()
+        looks: list[None] = []
+
+        def broken(_: Path) -> keepers.State:
+            looks.append(None)
+            raise TypeError("what is that?")
+
+        async with AsyncExitStack() as stack:
+            with monkeypatch.context() as patched:
+                patched.setattr(keepers, "load", broken)
+                await watched(stack, keeper)
+                renew(site)
+                await comes(lambda: len(looks) >= 3)
+                assert value(metrics, RELOADED) == 0
+            await comes(lambda: value(metrics, RELOADED) == 1)
+            assert keeper.context() is not before
+        await keeper.close()
+
+    run(test)
+    assert "TypeError: what is that?" in caplog.text
+    assert caplog.text.count("Traceback") == 1

@@ -251,7 +251,7 @@ def test_channels_of_a_compute_domain_are_no_devices(device: str) -> None:
 
 
 def test_hamis_annotation_names_the_gpus_that_its_scheduler_chose() -> None:
-    (rule,) = catalogue("nvidia").collector.attribution.annotations
+    rule, _ = catalogue("nvidia").collector.attribution.annotations
     text = f";{G1},NVIDIA,8192,30:{G0},NVIDIA,8192,30:;"
     pod = Pod(namespace="ns", name="p", annotations={rule.key: text}, container_order=("first", "second"))
     claims = list(claims_of(pod, "nvidia", rule))
@@ -288,4 +288,5 @@ def test_dcgm_exporters_labels_of_a_workload() -> None:
         "hpc_job",
     }
     assert table.raw_labels["share"] == "vgpu"
+    assert {"dra_mig_profile", "dra_mig_device_uuid"} <= set(table.raw_labels.values())
     assert not table.raw_empty

@@ -30,4 +30,4 @@ def test_the_help_tells_what_a_flag_is_for(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main(["serve", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "devices that do not exist, by collector: nvidia=8,amd=2 (simulate.devices)" in text
+    assert "devices that do not exist, so many of each collector (simulate.devices)" in text

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from exporter.config import DEFAULT_PORT
+from exporter.healthy import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("base", "nvidia", "amd", "neuron", "gaudi", "tpu", "all")
@@ -128,54 +123,18 @@ def test_the_tool_that_lists_the_contents_is_the_one_that_is_tested() -> None:
     assert {name: version for name, version in found.items() if dev.get(name) != version} == {}
 
 
-def test_the_health_check_needs_no_program_but_python() -> None:
+@ANY_TARGET
+def test_the_health_check_asks_the_agent_and_no_port(target: str) -> None:
+    (check,) = of(target, "HEALTHCHECK")
+    # tests/integration/test_healthy.py runs it.
+    assert json.loads(check[check.index("CMD ") + 4 :]) == ["accel-exporter", "healthy"]
+    assert of(target, "EXPOSE") == [str(DEFAULT_PORT)]
+
+
+def test_the_health_check_waits_for_longer_than_its_command_does() -> None:
     (check,) = of("all", "HEALTHCHECK")
-    command = json.loads(check[check.index("CMD ") + 4 :])
-    assert command[0] == "python"
-    assert of("all", "EXPOSE") == [str(DEFAULT_PORT)]
-
-
-async def answer_once(path: str) -> tuple[web.AppRunner, int]:
-    """A server that knows one path, and its port."""
-
-    async def found(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    app = web.Application()
-    app.router.add_get(path, found)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    return runner, int(runner.addresses[0][1])
-
-
-@pytest.mark.parametrize(("path", "status"), [("/healthz", 0), ("/other", 1)])
-def test_the_health_check_asks_the_agent(path: str, status: int) -> None:
-    (check,) = of("all", "HEALTHCHECK")
-    program = json.loads(check[check.index("CMD ") + 4 :])[-1]
-
-    async def check_health() -> int | None:
-        runner, port = await answer_once(path)
-        env = {**os.environ, "ACCEL_EXPORTER_LISTEN": f"0.0.0.0:{port}"}
-        try:
-            child = await asyncio.create_subprocess_exec(sys.executable, "-I", "-c", program, env=env)
-            return await asyncio.wait_for(child.wait(), 20)
-        finally:
-            await runner.cleanup()
-
-    assert asyncio.run(check_health()) == status
-
-
-def test_the_health_check_fails_where_nobody_listens() -> None:
-    (check,) = of("all", "HEALTHCHECK")
-    program = json.loads(check[check.index("CMD ") + 4 :])[-1]
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        env = {**os.environ, "ACCEL_EXPORTER_LISTEN": f"0.0.0.0:{bound.getsockname()[1]}"}
-        done = subprocess.run(
-            [sys.executable, "-I", "-c", program], env=env, stderr=subprocess.DEVNULL, check=False, timeout=20
-        )
-    assert done.returncode == 1
+    (seconds,) = re.findall(r"--timeout=(\d+)s", check)
+    assert int(seconds) >= 2 * PATIENCE
 
 
 def test_everything_that_the_image_copies_reaches_the_builder() -> None:

@@ -284,7 +284,7 @@ def test_points_that_are_rejected_again_and_again_are_told_once(caplog: pytest.L
 
     async def test() -> None:
         async with delivery(*[partial] * 10) as rig:
-            await rig.put(*[b"x"] * 10)
+            await rig.put(*[b"x"] * 10, points=3)
             await rig.delivery.flush(10)
             assert rig.value("points_rejected_total") == 30
 

@@ -183,6 +183,7 @@ def test_missing_programs_are_installed_from_the_distribution(tmp_path: Path) ->
         "update -qq",
         "install --yes -qq --no-install-recommends gcc libc6-dev",
         "install --yes -qq --no-install-recommends prometheus",
+        "install --yes -qq --no-install-recommends prometheus-alertmanager",
         "install --yes -qq --no-install-recommends chromium",
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -9,7 +10,10 @@ import pytest
 
 from collectors.base import NODE, Settings, Unavailable
 from collectors.simulated import open_collector
+from collectors.simulated.options import SimulatedOptions
+from collectors.simulated.trouble import Course
 from tests.simulated_rig import HANDMADE, WALL, handmade
+from tests.unit.test_repository import ROOT
 
 
 @pytest.mark.parametrize("scenario", ["training", "inference", "idle", "failing"])
@@ -56,11 +60,11 @@ def test_power_follows_load_and_temperature_follows_power() -> None:
 
 
 def test_heat_lags_behind_power() -> None:
-    """At 800 s all work of this device stops at once."""
+    """At 500 s all work of this device stops at once."""
     rig = handmade("failing", cycle_seconds=1000)
-    for second in range(0, 800, 5):
+    for second in range(0, 500, 5):
         before = rig.values(second)
-    soon, late = rig.values(812), rig.values(859)
+    soon, late = rig.values(512), rig.values(559)
     fallen = {name: (before[name] - soon[name]) / (before[name] - late[name]) for name in ("power", "die")}
     assert fallen["power"] > 0.9
     assert fallen["die"] < 0.6
@@ -131,20 +135,20 @@ def test_one_scenario_can_be_for_all() -> None:
 
 def test_a_failing_device_fails_in_order_and_comes_back() -> None:
     rig = handmade("failing", cycle_seconds=100)
-    sound = rig.values(30)
+    sound = rig.values(10)
     assert (sound["ecc"], sound["action"]) == (0, 0)
     faults = []
-    for second in range(31, 80):
+    for second in range(11, 50):
         _, samples = rig.at(second)
         faults += [fault for sample in samples for fault in sample.faults]
-    assert [(fault.code, fault.device, fault.timestamp) for fault in faults] == [("af:3", 0, WALL + 35)]
-    sick = rig.values(79)
+    assert [(fault.code, fault.device, fault.timestamp) for fault in faults] == [("af:3", 0, WALL + 15)]
+    sick = rig.values(49)
     assert sick["ecc"] > 10
-    _, samples = rig.at(82)
-    assert [(fault.code, fault.timestamp) for sample in samples for fault in sample.faults] == [("af:99", WALL + 80)]
-    hung = rig.values(83)
+    _, samples = rig.at(52)
+    assert [(fault.code, fault.timestamp) for sample in samples for fault in sample.faults] == [("af:99", WALL + 50)]
+    hung = rig.values(53)
     assert (hung["utilization"], hung["action"]) == (0, 7)
-    found, samples = rig.at(90)
+    found, samples = rig.at(61)
     assert {position for _, position, _ in found} == {NODE}
     assert [list(sample.lost) for sample in samples] == [[0]] * 3
     found, samples = rig.at(101)
@@ -155,11 +159,32 @@ def test_a_failing_device_fails_in_order_and_comes_back() -> None:
     assert back["energy"] > hung["energy"]
 
 
+def test_a_device_is_lost_for_as_long_as_the_alert_on_it_needs() -> None:
+    """A sample older than a minute, seen by rules that are evaluated once a minute, and true for a minute more."""
+    rig = handmade("failing")
+    lost = [second for second in range(0, 600, 5) if any(sample.lost for sample in rig.at(second)[1])]
+    assert lost == list(range(lost[0], 600, 5))
+    assert 600 - lost[0] >= 60 + 60 + 60 + 30, "and a scrape each 30 seconds"
+
+
+def test_the_page_on_alerts_tells_the_course_of_a_failing_device() -> None:
+    page = (ROOT / "docs/alerts.md").read_text()
+    told = re.findall(r"^\| (\d+):(\d\d) \| ", page, re.MULTILINE)
+    start, errors, heat, fatal, lost, back = (60 * int(minutes) + int(seconds) for minutes, seconds in told)
+    course = Course(SimulatedOptions().cycle_seconds, HANDMADE.faults)
+    assert course.at(start) == course.at(errors - 1)
+    assert course.at(errors - 1).correctable == 0 < course.at(errors + 1).correctable
+    assert (course.at(heat - 1).hot, course.at(heat).hot) == (False, True)
+    assert (course.at(fatal - 1).hung, course.at(fatal).hung) == (False, True)
+    assert (course.at(lost - 1).lost, course.at(lost).lost) == (False, True)
+    assert (course.at(back - 1).lost, course.at(back).lost) == (True, False)
+
+
 def test_the_last_fault_stands_in_the_series_and_labels_that_tell_of_it() -> None:
     rig = handmade("failing", cycle_seconds=100)
     assert rig.at(10)[0]["last_fault", 0, (("code", "0"), ("text", ""))] == 0
     assert rig.at(40)[0]["last_fault", 0, (("code", "3"), ("text", "A bit flipped"))] == 3
-    assert rig.at(84)[0]["last_fault", 0, (("code", "99"), ("text", "Off the bus"))] == 99
+    assert rig.at(54)[0]["last_fault", 0, (("code", "99"), ("text", "Off the bus"))] == 99
 
 
 def test_faults_are_told_once_whichever_group_asks_first() -> None:

@@ -1,4 +1,4 @@
-"""When a certificate expires, by OpenSSL's and cryptography's word."""
+"""When a certificate is valid, by OpenSSL's and cryptography's word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.web.certificate import not_after
+from exporter.web.certificate import Validity, validity
 from tests.secured import Authority
 
 AUTHORITY = Authority()
@@ -29,10 +29,12 @@ BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     ],
 )
 def test_the_time_is_the_one_that_was_signed(expires: datetime) -> None:
-    issued = AUTHORITY.issue("localhost", not_before=datetime(1980, 1, 1, tzinfo=UTC), not_after=expires)
+    begins = datetime(1980, 1, 1, tzinfo=UTC)
+    issued = AUTHORITY.issue("localhost", not_before=begins, not_after=expires)
     pem = issued.cert_chain_pems[0].bytes()
-    assert x509.load_pem_x509_certificate(pem).not_valid_after_utc == expires
-    assert not_after(pem.decode()) == expires.timestamp()
+    read = x509.load_pem_x509_certificate(pem)
+    assert (read.not_valid_before_utc, read.not_valid_after_utc) == (begins, expires)
+    assert validity(pem.decode()) == Validity(begins.timestamp(), expires.timestamp())
 
 
 def test_the_first_certificate_of_a_chain_counts() -> None:
@@ -40,18 +42,18 @@ def test_the_first_certificate_of_a_chain_counts() -> None:
     issued = child.issue_cert("localhost", not_after=datetime(2040, 1, 2, tzinfo=UTC))
     text = "# leaf\n" + "".join(blob.bytes().decode() for blob in issued.cert_chain_pems)
     assert text.count(BEGIN) == 2
-    assert not_after(text) == datetime(2040, 1, 2, tzinfo=UTC).timestamp()
+    assert validity(text).not_after == datetime(2040, 1, 2, tzinfo=UTC).timestamp()
 
 
 @pytest.mark.parametrize("body", ["", "AAAA", "MIIB", "MAA=", "MAMCAQA=", "not base64 at all!"])
 def test_what_is_no_certificate_is_refused(body: str) -> None:
     with pytest.raises(ValueError):
-        not_after(f"{BEGIN}\n{body}\n{END}\n")
+        validity(f"{BEGIN}\n{body}\n{END}\n")
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_certificate_or_refused(data: bytes) -> None:
     try:
-        not_after(DER_cert_to_PEM_cert(data))
+        validity(DER_cert_to_PEM_cert(data))
     except ValueError:
         return
