@@ -127,7 +127,7 @@ def _pushed(program: Program) -> list[Finding]:
         findings.append(Finding("problem", f"{way} cannot be connected to: {found.trouble}", advice))
     if any(endpoint.protocol == "grpc" for endpoint in endpoints) and find_spec("grpc") is None:
         findings.append(
-            Finding("problem", "grpcio is not installed", "install accel-exporter[grpc], or use http/protobuf")
+            Finding("problem", "grpcio is not installed", "pip install grpcio, or use http/protobuf")
         )
     return findings
 
@@ -153,7 +153,8 @@ def _report(
         findings += [Finding("ok", f"found {sign}") for sign in found]
         findings += [_check(check, paths) for check in catalogue.collector.doctor]
     if runner is None:
-        findings.append(Finding("note", "the collector does not run", f"set collectors.{name}.enabled to auto"))
+        advice = "" if simulated else f"set collectors.{name}.enabled to auto"
+        findings.append(Finding("note", "the collector does not run", advice))
     elif runner.state == "running":
         way = f" through {runner.snapshot.source}" if runner.snapshot is not None and runner.snapshot.source else ""
         findings.append(Finding("ok", f"the collector runs and reads {devices} devices and parts{way}"))

@@ -113,7 +113,7 @@ class _Service:
                 served, listen_on=config.listen, http=self._http, admin=config.admin, keeper=keeper
             )
         except OSError as error:
-            print(f"accel-exporter: {error}", file=sys.stderr)
+            print(f"accel-exporter: {error.strerror or error}", file=sys.stderr)
             await self._agent.stop()
             return 2
         if keeper is not None:

@@ -162,7 +162,7 @@ def _given(raw: msgspec.Raw | None) -> msgspec.Raw | None:
 def _runtime(raw: msgspec.Raw, problems: _Problems) -> Runtime | None:
     try:
         found = msgspec.json.decode(raw, type=shapes.RuntimeIn)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         problems.add(f"a runtime is not understood: {error}")
         return None
     tag = found.neuron_runtime_tag if found.neuron_runtime_tag is not None else found.address or found.pid
@@ -294,7 +294,7 @@ def _instance(raw: msgspec.Raw | None, problems: _Problems) -> Labels | None:
         return None
     try:
         found = msgspec.json.decode(raw, type=dict[str, Any])
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         problems.add(f"instance_info is not understood: {error}")
         return None
     if found.get("error"):
