@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-SourceName = Literal["podresources", "pods", "dra", "annotations", "slurm", "processes", "static", "bridge"]
+SourceName = Literal["podresources", "pods", "dra", "annotations", "slurm", "squeue", "processes", "static", "bridge"]
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +89,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     last_success: float = 0.0
     """Unix seconds."""
     hint: str = ""
-    """What to do when it is not up."""
+    """What to do when it is not up, or why there is nothing to ask it."""
+    waiting: bool = False
+    """It has just begun, and there is no trouble yet."""
 
 
 class ClaimSource(Protocol):

@@ -53,7 +53,7 @@ class PodResources:
         self._since: Mapping[Holding, int] = {}
         self._answers = 0
         self._answered_at = float("-inf")
-        self._status = Status(up=False, hint="the kubelet has not been asked yet")
+        self._status = Status(up=False, hint="the kubelet has not been asked yet", waiting=True)
 
     @property
     def status(self) -> Status:

@@ -48,7 +48,7 @@ class Poll:
 
     def __init__(self, api: Api, period: float, *, changed: Callable[[], None], failed: Callable[[str], None]) -> None:
         self.objects: dict[tuple[str, str], PodObject] = {}
-        self.status = Status(up=False, hint="not asked yet")
+        self.status = Status(up=False, hint="not asked yet", waiting=True)
         self._api, self._period, self._changed, self._failed = api, period, changed, failed
         self._backoff = Backoff()
         self._outage = Outage()

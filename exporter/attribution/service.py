@@ -76,7 +76,7 @@ class Attribution:
     def statuses(self) -> dict[SourceName, Status]:
         """How each source is."""
         found = {source.name: source.status for source in self._sources}
-        return {**found, **({"pods": self._parts.pods_status()} if self._parts.pods_status is not None else {})}
+        return {**found, **{name: status() for name, status in self._parts.others.items()}}
 
     def start(self) -> None:
         work: list[Coroutine[None, None, None]] = [task() for task in self._parts.tasks]
@@ -174,7 +174,7 @@ class Attribution:
         for name, status in self.statuses().items():
             metrics.attribution_up.labels(name).set(int(status.up))
             metrics.attribution_last_success.labels(name).set(status.last_success)
-            if self._warned.get(name, "") != status.hint:
+            if self._warned.get(name, "") != status.hint and not status.waiting:
                 self._warned[name] = status.hint
                 if not status.up and status.hint:
                     log.warning("attribution: %s", status.hint, extra={"source": name})

@@ -15,7 +15,7 @@ from exporter.attribution.annotations import AnnotationSource
 from exporter.attribution.api import Api, ApiError, service_address
 from exporter.attribution.bridged import BridgeSource
 from exporter.attribution.cgroups import has_slurm
-from exporter.attribution.claims import ClaimSource, NamespaceLabels, Pods, Status
+from exporter.attribution.claims import ClaimSource, NamespaceLabels, Pods, SourceName, Status
 from exporter.attribution.dra import AdminClaims, DraSource, Slice, served_version, slice_watch
 from exporter.attribution.held import Wanted
 from exporter.attribution.identity import QUEUE_KEYS
@@ -54,7 +54,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[Task, ...] = ()
     pods: Callable[[], Pods] = dict
     namespaces: Callable[[], NamespaceLabels] = dict
-    pods_status: Callable[[], Status] | None = None
+    others: Mapping[SourceName, Callable[[], Status]] = {}
+    """How those are that claim nothing themselves, and tell more of what others claim."""
     excluded: Excluded = Excluded()
     apis: tuple[Api, ...] = ()
 
@@ -79,7 +80,8 @@ def build(
         parts = _with_kubernetes(parts, config, catalogues, changed, failed, environ)
     details = _details(config, changed, failed)
     if details is not None:
-        parts = msgspec.structs.replace(parts, tasks=(*parts.tasks, details.run))
+        others: Mapping[SourceName, Callable[[], Status]] = {**parts.others, "squeue": lambda: details.status}
+        parts = msgspec.structs.replace(parts, tasks=(*parts.tasks, details.run), others=others)
     parts = _with_slurm(parts, config, catalogues, details, changed, failed)
     if attribution.processes.enabled is not False:
         fill = details.fill if details is not None else lambda claim: claim
@@ -195,7 +197,7 @@ def _with_pods(
     sources: tuple[ClaimSource, ...] = (*parts.sources, AnnotationSource(rules, told, resources.told))
     tasks: tuple[Task, ...] = (*parts.tasks, keeper.run)
     parts = msgspec.structs.replace(
-        parts, sources=sources, tasks=tasks, pods=told, pods_status=lambda: keeper.status, apis=apis
+        parts, sources=sources, tasks=tasks, pods=told, others={"pods": lambda: keeper.status}, apis=apis
     )
     if kubernetes.namespaces and api is not None:
         namespaces = Watch(

@@ -73,14 +73,12 @@ class SlurmSource:
         self._config, self._lines, self._objects, self._proc = config, lines, objects, proc
         self._changed, self._failed = changed, failed
         self._claims: tuple[Claim, ...] = ()
-        self._status = Status(up=False, hint="the directories have not been read yet")
+        self._status = Status(up=False, hint="the directories have not been read yet", waiting=True)
         self._details = details
         self._is_late = False
 
     @property
     def status(self) -> Status:
-        if self._status.up and self._details is not None and self._details.hint:
-            return msgspec.structs.replace(self._status, hint=self._details.hint)
         return self._status
 
     def claims(self) -> Sequence[Claim]:
@@ -100,6 +98,8 @@ class SlurmSource:
                 self._status = Status(up=False, last_success=self._status.last_success, hint="; ".join(problems[:3]))
             else:
                 self._status = Status(up=True, last_success=time.time())
+            if self._details is not None:
+                self._details.want(claims)
             if claims != self._claims:
                 self._claims = claims
                 self._changed()

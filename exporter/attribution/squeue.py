@@ -10,19 +10,22 @@ import asyncio
 import os
 import re
 import secrets
+import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
-from exporter.attribution.claims import Claim
+from exporter.attribution.claims import Claim, Status
 from exporter.attribution.identity import clean
 
-JSON: Final = ("squeue", "--json", "--states=running")
-TEXT: Final = ("squeue", "--noheader", "--states=running")
+STATES: Final = "--states=running,completing,configuring,suspended"
+"""Of jobs that hold devices: while prolog and epilog run, and while they are suspended, they are not called running."""
+JSON: Final = ("squeue", "--json", STATES)
+TEXT: Final = ("squeue", "--noheader", STATES)
 SLUID: Final = re.compile(r"s[0-9a-z]{13}")
 FIELDS: Final = ("%A", "%a", "%u", "%P")
 """Job id (of each element of an array its own), account, user, partition. Without a width none is cut."""
@@ -30,6 +33,14 @@ TIMEOUT: Final = 60.0
 MAX_ANSWER: Final = 32 * 1024 * 1024
 MAX_WANTED: Final = 1024
 """Jobs of one node that are asked after."""
+MAX_KEPT: Final = 20_000
+"""Jobs of the cluster that are kept: one that works on a device only later needs no question of its own."""
+WANTED: Final = 30.0
+"""Seconds for which a job counts as this node's after a source has named it."""
+LOOK: Final = 1.0
+"""Seconds between two looks at which jobs are wanted."""
+SURE: Final = 60.0
+"""Seconds after which a job that is still named has not just ended."""
 
 
 class Details(msgspec.Struct, frozen=True):
@@ -73,11 +84,14 @@ def jobs_of_text(answer: bytes, mark: str) -> dict[str, Details]:
     if len(pieces) % len(FIELDS) or rest.strip():
         raise ValueError(f"its answer is not understood: {answer[:100]!r}")
     found: dict[str, Details] = {}
+    # A cluster has few accounts, users and partitions: one text for each is kept.
+    same: dict[str, str] = {}
     for at in range(0, len(pieces), len(FIELDS)):
-        told, account, user, partition = pieces[at : at + len(FIELDS)]
+        told, *rest_of_it = pieces[at : at + len(FIELDS)]
         identity = told.strip()
         if identity.isdecimal():
-            found[identity] = Details(identity, clean(account), clean(user), clean(partition))
+            account, user, partition = (same.setdefault(text, text) for text in map(clean, rest_of_it))
+            found[identity] = Details(identity, account, user, partition)
     return found
 
 
@@ -116,20 +130,39 @@ class JobDetails:
 
     def __init__(self, period: float, *, changed: Callable[[], None], failed: Callable[[str], None]) -> None:
         """``failed`` is told the kind of each trouble, for a counter."""
-        self.hint = ""
-        """What to do where the controller does not answer."""
         self._period, self._changed, self._failed = period, changed, failed
         self._known: Mapping[str, Details] = {}
-        self._wanted: dict[str, None] = {}
+        self._wanted: dict[str, float] = {}
+        """Job → when a source named it last."""
+        self._untold: tuple[str, ...] = ()
+        """What the last questions were about, where the answers told of nothing that was asked."""
+        self._answered_at = float("-inf")
+        self._status = Status(up=True, hint="not asked yet: no job is known to hold a device")
+
+    @property
+    def status(self) -> Status:
+        """Down without the program or its answer, and where it answers and tells of none of this node's jobs."""
+        if not self._status.up or not self._untold:
+            return self._status
+        sure = self._answered_at + SURE
+        still = [name for name in self._untold if self._wanted.get(name, 0.0) > sure]
+        hint = _untold(still) if still else f"{_untold(self._untold)}; or they have just ended"
+        return msgspec.structs.replace(self._status, up=not still, hint=hint)
+
+    def want(self, claims: Iterable[Claim]) -> None:
+        """Some source names these jobs."""
+        now = time.monotonic()
+        for claim in claims:
+            name = claim.job_name.casefold()
+            if name and claim.job_kind == "SlurmJob" and (name in self._wanted or len(self._wanted) < MAX_WANTED):
+                self._wanted[name] = now
 
     def fill(self, claim: Claim) -> Claim:
         """The claim with what is known of its job; what the claim's own source knows of it stays."""
         if not claim.job_name or claim.job_kind != "SlurmJob":
             return claim
-        name = claim.job_name.casefold()
-        if len(self._wanted) < MAX_WANTED:
-            self._wanted[name] = None
-        told = self._known.get(name, Details())
+        self.want((claim,))
+        told = self._known.get(claim.job_name.casefold(), Details())
         return msgspec.structs.replace(
             claim,
             job_name=told.job or claim.job_name,
@@ -139,31 +172,61 @@ class JobDetails:
 
     async def run(self) -> None:
         """Until cancelled."""
-        pause = min(5.0, self._period)
+        pause = min(LOOK, self._period)
         asked_at = float("-inf")
+        if await asyncio.to_thread(shutil.which, JSON[0]) is None:
+            self._status = Status(up=False, hint=_trouble(FileNotFoundError()))
         while True:
-            wanted, self._wanted = self._wanted, {}
-            if wanted.keys() - self._known.keys() and time.monotonic() - asked_at >= self._period:
-                asked_at = time.monotonic()
-                await self._ask(wanted)
+            now = time.monotonic()
+            self._wanted = {name: at for name, at in self._wanted.items() if now - at <= WANTED}
+            if self._wanted.keys() - self._known.keys() and now - asked_at >= self._period:
+                asked_at = now
+                await self._ask(tuple(self._wanted))
             await asyncio.sleep(pause)
 
-    async def _ask(self, wanted: Mapping[str, None]) -> None:
-        found: dict[str, Details] = {}
+    async def _ask(self, wanted: Sequence[str]) -> None:
+        known: Mapping[str, Details] = self._known
         hints: dict[str, None] = {}
-        for question, name in ((_by_id, "[0-9]+"), (_by_sluid, SLUID)):
-            if not any(re.fullmatch(name, each) for each in wanted):
+        asked: list[str] = []
+        for question, pattern in ((_by_id, "[0-9]+"), (_by_sluid, SLUID)):
+            names = [name for name in wanted if re.fullmatch(pattern, name)]
+            if not names:
                 continue
             try:
-                found |= await question()
+                found = await question()
             except (OSError, ValueError) as error:
                 self._failed("squeue")
-                hints[f"squeue: {error}"] = None
-        self.hint = "; ".join(hints)
-        if found or not hints:
-            told = {**self._known, **found}
-            self._known = {name: told[name] for name in wanted if name in told}
+                hints[_trouble(error)] = None
+                continue
+            asked += names
+            if len(found) > MAX_KEPT:
+                found = {name: found[name] for name in (*known, *names) if name in found}
+            stays = {name: told for name, told in known.items() if name in wanted or not re.fullmatch(pattern, name)}
+            known = {**stays, **found}
+        if asked:
+            self._known, self._answered_at = known, time.monotonic()
+            self._untold = () if any(name in known for name in asked) else tuple(asked)
             self._changed()
+        if hints:
+            self._status = Status(up=False, last_success=self._status.last_success, hint="; ".join(hints))
+        elif asked:
+            self._status = Status(up=True, last_success=time.time())
+
+
+def _trouble(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return (
+            "squeue is not on the PATH of this process: add its directory to PATH "
+            "(systemctl edit accel-exporter, Environment=PATH=…), or set attribution.slurm.details to none"
+        )
+    return f"squeue: {error}; does it answer for the user that the agent runs as?"
+
+
+def _untold(jobs: Sequence[str]) -> str:
+    return (
+        f"squeue answers, but tells of none of this node's jobs ({', '.join(jobs[:3])}): with PrivateData=jobs in "
+        "slurm.conf the agent's user must be root, SlurmUser or an operator; or an epilog has left files behind"
+    )
 
 
 async def _by_id() -> dict[str, Details]:

@@ -105,7 +105,7 @@ class Watch(Generic[T]):
     ) -> None:
         """``failed`` is told the kind of each trouble, for a counter. ``most``: objects that are kept."""
         self.objects: dict[tuple[str, str], T] = {}
-        self.status = Status(up=False, hint="not asked yet")
+        self.status = Status(up=False, hint="not asked yet", waiting=True)
         self._api, self._path, self._query = api, path, dict(query)
         self._accept = (METADATA_LIST, METADATA) if metadata_only else ("", "")
         self._changed, self._failed = changed, failed

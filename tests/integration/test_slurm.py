@@ -43,10 +43,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 class Source:
     """The source and what it asks the controller with, at work."""
 
-    def __init__(self, folder: Path, *, objects: Path | None = None, details: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, objects: Path | None = None, details: bool = False, period: float = 0.05
+    ) -> None:
         self.heard = Heard()
         heard = self.heard
-        self._details = JobDetails(0.05, changed=heard.changed, failed=heard.failed) if details else None
+        self.details = JobDetails(period, changed=heard.changed, failed=heard.failed) if details else None
         self.slurm = SlurmSource(
             SlurmAttribution(poll=0.05, vendor="acme"),
             [str(folder)],
@@ -54,18 +56,23 @@ class Source:
             str(folder / "proc"),
             changed=heard.changed,
             failed=heard.failed,
-            details=self._details,
+            details=self.details,
         )
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.slurm.run())
-            if self._details is not None:
-                group.create_task(self._details.run())
+            if self.details is not None:
+                group.create_task(self.details.run())
 
     @property
     def status(self) -> Status:
         return self.slurm.status
+
+    def controller(self) -> Status:
+        """How what the controller is asked with is."""
+        assert self.details is not None
+        return self.details.status
 
     def claims(self) -> Sequence[Claim]:
         return self.slurm.claims()
@@ -140,7 +147,8 @@ async def test_account_and_partition_come_from_the_controller(mapping: Path, con
     async with running(found.run()):
         await until(lambda: [claim.tenant for claim in found.claims()] == ["physics", ""])
         assert [claim.queue for claim in found.claims()] == ["gpu", ""]
-        assert found.status.hint == ""
+        assert found.controller().up
+        assert not found.controller().hint
         # The JSON of a large cluster's jobs is more than a controller should print for every node.
         assert not any("--json" in arguments for arguments in programs.asked(program))
 
@@ -233,17 +241,92 @@ async def test_a_controller_that_does_not_answer_stops_nothing(
         found.claims()
         await until(lambda: found.claims() and found.heard.troubles["squeue"])
         assert found.status.up
-        assert hint in found.status.hint
+        assert not found.controller().up
+        assert hint in found.controller().hint
 
 
 @in_loop
-async def test_without_the_program_the_hint_names_it(mapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_program_the_hint_says_where_to_put_it(
+    mapping: Path, monkeypatch: pytest.MonkeyPatch, controller: Callable[..., Path]
+) -> None:
+    """Before any job is there, so that doctor tells; and no longer when it has come."""
+    path = os.environ["PATH"]
     monkeypatch.setenv("PATH", str(mapping))
+    found = Source(mapping, details=True)
+    async with running(found.run()):
+        await until(lambda: not found.controller().up)
+        assert "squeue is not on the PATH" in found.controller().hint
+        (mapping / "0").write_text("4711")
+        await until(lambda: found.claims() and found.heard.troubles["squeue"])
+        assert "squeue is not on the PATH" in found.controller().hint
+        assert found.status.up
+        monkeypatch.setenv("PATH", path)
+        controller(JOB)
+        await until(lambda: found.controller().up)
+
+
+@in_loop
+async def test_a_controller_that_hides_jobs_of_others_is_told_apart_from_one_that_answers(
+    mapping: Path, monkeypatch: pytest.MonkeyPatch, controller: Callable[..., Path]
+) -> None:
+    """PrivateData=jobs: squeue ends well, and prints the caller's own jobs alone. A job may also just have ended."""
+    program = controller()
     (mapping / "0").write_text("4711")
     found = Source(mapping, details=True)
     async with running(found.run()):
-        await until(lambda: found.claims() and found.heard.troubles["squeue"])
-        assert "squeue" in found.status.hint
+        await until(lambda: programs.asked(program) and found.controller().last_success)
+        assert found.controller().up
+        assert "PrivateData=jobs" in found.controller().hint
+        monkeypatch.setattr(squeue, "SURE", 0.0)
+        await until(lambda: not found.controller().up)
+        assert "PrivateData=jobs" in found.controller().hint
+        assert "4711" in found.controller().hint
+        programs.say(program.parent, [JOB])
+        await until(lambda: [claim.tenant for claim in found.claims()] == ["physics"])
+        assert found.controller().up
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED"])
+@in_loop
+async def test_a_job_is_told_from_its_prolog_to_its_epilog(
+    mapping: Path, controller: Callable[..., Path], state: str
+) -> None:
+    controller({**JOB, "job_state": state})
+    (mapping / "0").write_text("4711")
+    found = Source(mapping, details=True)
+    async with running(found.run()):
+        await until(lambda: [claim.tenant for claim in found.claims()] == ["physics"])
+
+
+@in_loop
+async def test_a_job_that_begins_between_two_questions_is_asked_for_when_it_is_time(
+    mapping: Path, controller: Callable[..., Path]
+) -> None:
+    """Claims are looked at when something has changed: here once, when the file comes."""
+    program = controller(JOB)
+    (mapping / "0").write_text("4711")
+    found = Source(mapping, details=True, period=1.0)
+    async with running(found.run()):
+        await until(lambda: len(programs.asked(program)) == 1)
+        programs.say(program.parent, [JOB, {**JOB, "job_id": 4712, "account": "chemistry"}])
+        (mapping / "1").write_text("4712")
+        await until(lambda: len(programs.asked(program)) == 2)
+        await until(lambda: [claim.tenant for claim in found.claims()] == ["physics", "chemistry"])
+
+
+@in_loop
+async def test_a_job_that_was_there_before_needs_no_question_of_its_own(
+    mapping: Path, controller: Callable[..., Path]
+) -> None:
+    """It comes to a device long after it began."""
+    program = controller(JOB, {**JOB, "job_id": 4712, "account": "chemistry"})
+    (mapping / "0").write_text("4711")
+    found = Source(mapping, details=True, period=3600.0)
+    async with running(found.run()):
+        await until(lambda: [claim.tenant for claim in found.claims()] == ["physics"])
+        (mapping / "1").write_text("4712")
+        await until(lambda: [claim.tenant for claim in found.claims()] == ["physics", "chemistry"])
+    assert len(programs.asked(program)) == 1
 
 
 @in_loop

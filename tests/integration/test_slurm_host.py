@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import time
@@ -39,10 +40,11 @@ class Host:
         kubernetes = settings.KubernetesAttribution(pod_resources_socket=f"{root}/kubelet/kubelet.sock", token_file="")
         attribution = settings.Attribution(kubernetes=kubernetes, **config)
         catalogue = load(Path(collectors.__path__[0]) / "nvidia", "collectors.nvidia")
+        self.metrics = SelfMetrics()
         self.service = Attribution(
             Config(attribution=attribution, paths=Paths(root=str(root))),
             {"nvidia": catalogue},
-            SelfMetrics(),
+            self.metrics,
             lambda: None,
         )
         self._running: dict[int, int] = {}
@@ -120,6 +122,44 @@ async def test_account_and_partition_come_from_the_controller(tmp_path: Path, mo
     async with host(tmp_path, ["freezer/slurm"], slurm=settings.SlurmAttribution(details="squeue")) as found:
         found.run(7, 0, "slurm/uid_1000/job_4711/step_batch")
         await until(lambda: found.owners() == {"GPU-0": [("4711", "physics", "gpu")]})
+
+
+@in_loop
+async def test_without_squeue_on_the_path_everybody_hears_of_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the settings of deploy/slurm, whose service has systemd's PATH, and Slurm is in a directory of its own."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    jobs = tmp_path / "run/accel-exporter/jobs"
+    jobs.mkdir(parents=True)
+    (jobs / "0").write_text("4711")
+    slurm = settings.SlurmAttribution(enabled=True, job_directories=(str(jobs),), details="squeue")
+
+    async with host(tmp_path, slurm=slurm) as found:
+
+        def up(source: str) -> float | None:
+            return found.metrics.registry.get_sample_value("accel_exporter_attribution_up", {"source": source})
+
+        def come_to_that() -> bool:
+            # Each look is what a publication does.
+            return found.owners() == {"GPU-0": [("4711", "", "")]} and (up("slurm"), up("squeue")) == (1.0, 0.0)
+
+        await until(come_to_that)
+        for _ in range(5):
+            found.owners()
+        (warning,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert "squeue is not on the PATH" in warning.getMessage()
+        assert "squeue is not on the PATH" in found.service.statuses()["squeue"].hint
+
+
+@in_loop
+async def test_what_has_just_begun_is_no_trouble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    slurm = settings.SlurmAttribution(enabled=True, job_directories=(str(tmp_path / "jobs"),))
+    async with host(tmp_path, slurm=slurm) as found:
+        assert found.owners() == {}
+        assert not found.service.statuses()["slurm"].up
+        await until(lambda: found.owners() == {} and found.service.statuses()["slurm"].up)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @in_loop

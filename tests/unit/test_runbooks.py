@@ -14,7 +14,7 @@ import pytest
 from alerts import files
 from alerts.codes import built_in, named
 from alerts.model import Alert
-from alerts.runbooks import ACTIONS, BEGIN, CODES, OF_DEVICES, commands, history, on_the_bus, runbooks
+from alerts.runbooks import ACTIONS, BEGIN, CODES, DRIVERS, OF_DEVICES, commands, history, on_the_bus, runbooks
 from dashboards.coverage import selectors
 from exporter.schema import FAULT_LABELS
 from tests import promql as lint
@@ -40,7 +40,7 @@ def test_an_alert_has_a_runbook(name: str) -> None:
     text = PAGES[name]
     assert text.startswith(f"# {name}\n")
     wanted = ["What it means", "What to look at", "What to do"]
-    wanted += ["Commands"] * (name in HARDWARE) + ["Codes"] * (name in CODES) + ["Queries"]
+    wanted += ["Commands"] * (name in (*HARDWARE, *DRIVERS)) + ["Codes"] * (name in CODES) + ["Queries"]
     assert list(sections(text)) == wanted
     assert re.search(r"^1\. \S", sections(text)["What to do"], re.MULTILINE)
     assert "](../alerts.md)" in text
@@ -123,6 +123,15 @@ def test_a_page_on_hardware_has_a_row_of_commands_for_each_vendor(name: str) -> 
 def test_a_page_shows_what_belongs_to_its_alert(name: str, command: str) -> None:
     assert [other for other in HARDWARE if command in PAGES[other]].count(name) == 1
     assert command not in PAGES["AccelDeviceLost"]
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_a_page_on_collectors_asks_for_the_driver(name: str) -> None:
+    text = sections(PAGES[name])["Commands"]
+    assert "`cat /proc/driver/nvidia/version`" in text
+    for vendor, typed in commands().items():
+        (row,) = re.findall(rf"^\| \[[^]]+\]\(\.\./vendors/{vendor}\.md#checks\) \|.*$", text, re.MULTILINE)
+        assert typed.driver in row
 
 
 def test_commands_can_stand_in_a_table() -> None:

@@ -1,0 +1,1 @@
+"""Attribution on a real node: kubelet, API server, container runtime and pods; `make test-kubelet` runs it."""
