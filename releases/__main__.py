@@ -1,0 +1,5 @@
+import sys
+
+from releases.files import main
+
+sys.exit(main())
