@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from alerts import conditions as c
-from alerts.model import DEVICE, Alert, Group
+from alerts.codes import FIRST, named
+from alerts.model import COUNT, DEVICE, Alert, Group
 from dashboards import promql as q
 
 NEAR: Final = 5
@@ -51,11 +52,10 @@ PRESENCE: Final = Group(
             expr=f"{q.most(_COUNTS, '(accel_devices_expected - accel_devices_reporting) > 0')} or {q.on(_COUNTS)} "
             f"{q.most(_COUNTS, '(max_over_time(accel_devices_reporting[6h]) - accel_devices_reporting) > 0')}",
             when="Fewer devices report than are expected, or than did within six hours.",
-            summary="{{ $value }} {{ $labels.vendor }} devices are missing on "
+            summary=f"{COUNT} {{{{ $labels.vendor }}}} devices are missing on "
             "{{ or $labels.node $labels.instance }}",
             description="Fewer devices of {{ $labels.vendor }} report on {{ or $labels.node $labels.instance }} than "
-            "are "
-            "expected there or did so within six hours: {{ $value }} fewer. Which workloads that hits shows "
+            f"are expected there or did so within six hours: {COUNT} fewer. Which workloads that hits shows "
             "accel_allocation_info of this node.",
         ),
     ],
@@ -69,16 +69,17 @@ FAULTS: Final = Group(
             expr=f"{c.newest_faults('fatal')} < {RECENT}",
             when="A fault of severity fatal in the last ten minutes, by the time of its last event.",
             summary=f"Fatal fault {{{{ $labels.code }}}} on {DEVICE}",
-            description="The vendor's code is {{ $labels.code }} (class {{ $labels.class }}), last "
-            "{{ $value | humanizeDuration }} ago. First thing to do: {{ $labels.action }}.",
+            description=f"The vendor's code is {{{{ $labels.code }}}}{named('fatal')} (class {{{{ $labels.class }}}}), "
+            f"last {{{{ $value | humanizeDuration }}}} ago. {FIRST['fatal']}",
         ),
         Alert(
             name="AccelFaultDegraded", severity="warning", action="",
             expr=f"{c.newest_faults('degraded')} < {RECENT}",
             when="A fault of severity degraded in the last ten minutes, by the time of its last event.",
             summary=f"Fault {{{{ $labels.code }}}} on {DEVICE}",
-            description="The vendor's code is {{ $labels.code }} (class {{ $labels.class }}), last "
-            "{{ $value | humanizeDuration }} ago. First thing to do: {{ $labels.action }}.",
+            description=f"The vendor's code is {{{{ $labels.code }}}}{named('degraded')} "
+            "(class {{ $labels.class }}), "
+            f"last {{{{ $value | humanizeDuration }}}} ago. {FIRST['degraded']}",
         ),
         Alert(
             name="AccelRecoveryActionNeeded", severity="warning", action="", wait="5m",
@@ -101,9 +102,7 @@ MEMORY: Final = Group(
             when="New uncorrectable memory errors within an hour that no repair, finished without a reset, has "
             "answered.",
             summary=f"Uncorrectable memory errors on {DEVICE}",
-            description="About {{ $value | humanize }} new ones in the last hour, not repaired. Results of what ran "
-            "there "
-            "may be wrong.",
+            description=f"New in the last hour: {COUNT}, not repaired. Results of what ran there may be wrong.",
         ),
         Alert(
             name="AccelMemoryRepairPending", severity="warning", action="reset_device", wait="5m",
@@ -124,7 +123,7 @@ MEMORY: Final = Group(
             expr=q.total(q.DEVICE, 'increase(accel_memory_errors_total{correctable="true"}[1h])') + f" > {CORRECTABLE}",
             when=f"More than {CORRECTABLE} correctable memory errors in an hour.",
             summary=f"Many correctable memory errors on {DEVICE}",
-            description="About {{ $value | humanize }} in the last hour. Data is right, but such errors often come "
+            description=f"About {COUNT} in the last hour. Data is right, but such errors often come "
             "before uncorrectable ones.",
         ),
     ],
@@ -204,9 +203,8 @@ LINKS: Final = Group(
             when="A device has fewer device-to-device links up than within a day before, or than its peers on the node "
             f"(of at least {c.PEERS}).",
             summary=f"{{{{ $labels.fabric }}}} links of {DEVICE} are down",
-            description="{{ $value }} fewer {{ $labels.fabric }} links are up than before, or than on the other "
-            "devices "
-            "of the node. Jobs over several devices become slow or hang.",
+            description=f"{COUNT} fewer {{{{ $labels.fabric }}}} links are up than before, or than on the other "
+            "devices of the node. Jobs over several devices become slow or hang.",
         ),
         Alert(
             name="AccelFabricFailed", severity="critical", action="recover_fabric", wait="5m",
@@ -222,7 +220,7 @@ LINKS: Final = Group(
             when="More than ten errors of device-to-device links in 15 minutes; of recoveries and uncorrectable errors "
             "any.",
             summary=f"Errors on {{{{ $labels.fabric }}}} links of {DEVICE}",
-            description="About {{ $value | humanize }} of kind {{ $labels.error }} in the last 15 minutes.",
+            description=f"About {COUNT} of kind {{{{ $labels.error }}}} in the last 15 minutes.",
         ),
         Alert(
             name="AccelPcieErrors", severity="warning", action="investigate", wait="5m",
@@ -230,7 +228,7 @@ LINKS: Final = Group(
             + q.total(q.DEVICE, 'increase(accel_pcie_errors_total{severity=~"nonfatal|fatal"}[15m])') + " > 0",
             when="More than ten PCIe replays in 15 minutes, or any error that is not correctable.",
             summary=f"PCIe errors on {DEVICE}",
-            description="About {{ $value | humanize }} replays or uncorrectable errors in the last 15 minutes.",
+            description=f"About {COUNT} replays or uncorrectable errors in the last 15 minutes.",
         ),
         Alert(
             name="AccelPcieLinkNarrow", severity="warning", action="investigate", wait="15m",
@@ -238,7 +236,7 @@ LINKS: Final = Group(
             when="A device uses fewer PCIe lanes than within a day before, or than its peers on the node (of at least "
             f"{c.PEERS}).",
             summary=f"{DEVICE} has lost PCIe lanes",
-            description="{{ $value }} lanes fewer than before, or than the other devices of the node have.",
+            description=f"{COUNT} lanes fewer than before, or than the other devices of the node have.",
         ),
     ],
 )  # fmt: skip

@@ -20,11 +20,13 @@ DEVICE: Final = (
 UUID: Final = "Its uuid is {{ $labels.uuid }}."
 WORKLOADS: Final = (
     "Workloads on it: {{ range $i, $held := query (printf `accel_allocation_info{vendor=%q,uuid=%q,node=%q}` "
-    "$labels.vendor $labels.uuid $labels.node) }}{{ if $i }}, {{ end }}{{ $held.Labels.namespace }}/"
+    "$labels.vendor $labels.uuid $labels.node) | sortByLabel `namespace` }}{{ if $i }}, {{ end }}{{ $held.Labels.namespace }}/"
     "{{ or $held.Labels.pod $held.Labels.job_name }}{{ else }}none known{{ end }}."
 )
 """Asked for when the alert fires, so that shared devices and agents without workload labels are covered, too."""
 AGENT: Final = "{{ $labels.instance }}"
+COUNT: Final = '{{ printf "%.0f" $value }}'
+"""A count, whole: what ``increase`` makes of it is not."""
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +47,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics that have to come from different raw series, or the rule never fires."""
 
     def rule(self, base: str) -> dict[str, Any]:
-        """``base``: what stands before the path of the runbook."""
+        """``base``: the address of the folder of runbooks; empty: its path in the repository."""
         of_device = f" {UUID} {WORKLOADS}" if self.subject == "device" else ""
         labels = {"severity": self.severity, **({"action": self.action} if self.action else {})}
         return {
@@ -56,7 +58,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
             "annotations": {
                 "summary": self.summary,
                 "description": " ".join(self.description.split()) + of_device,
-                "runbook_url": f"{base}{self.runbook}",
+                "runbook_url": f"{base or RUNBOOKS}/{self.name}.md",
             },
         }
 
@@ -97,7 +99,7 @@ def pretty(expression: str) -> str:
     return promql_parser.parse(expression).prettify().strip("\n")
 
 
-def text(source: str, groups: Sequence[Group], base: str) -> str:
+def text(source: str, groups: Sequence[Group], base: str = "") -> str:
     """A rule file."""
     head = f"# Made from {source} by `python -m alerts` (`make dashboards`). Do not edit.\n"
     made = {"groups": [group.document(base) for group in groups]}

@@ -34,9 +34,8 @@ Three Prometheus rule files on the common schema, so that each rule serves every
 The first two do not need each other. Name them under `rule_files` of Prometheus' configuration.
 
 **Texts.** Summary and description name the device, its node, and the workloads on it. The workloads are asked of
-Prometheus when the alert fires,
-so that shared devices and `attribution.mode: join` are covered. `runbook_url` is a path
-in this repository; `python -m alerts --runbook-base https://example.com/runbooks/` puts a place of yours before it.
+Prometheus when the alert fires, so that shared devices and `attribution.mode: join` are covered. Faults are named by
+the vendors' tables.
 
 **Severities.** *critical*: wakes somebody, for work is being lost or results may be wrong. *warning*: somebody looks
 within the day. *info*: nobody is woken; for owners of workloads and for planning.
@@ -51,9 +50,58 @@ and a gauge hides that one came again. Counters are read by their increase, whic
 **Silent rules.** A vendor that does not tell a quantity has no series of it, and a rule on it can never fire there. The
 last column names the collectors for which that is so, by their catalogues: no news from them is no good news.
 
-**Which says it first.** One cause can fire several: a lost device is missing and often had a fatal fault. Let
-Alertmanager hold back, by `inhibit_rules` with `equal: [cluster, node]`, AccelDeviceMissing while AccelDeviceLost
-fires, and warnings of a device while a critical alert of the same `uuid` does.
+**One trouble, one call.** One failing device fires several: a lost one often had a fatal fault and memory errors
+before. [deploy/prometheus/alertmanager.yaml](../deploy/prometheus/alertmanager.yaml) is an example for Alertmanager:
+the worst alert of a device holds back its others, an agent that cannot be reached all of its node, and a collector
+that is down its consequences. Put your receivers in. What belongs to a node is known by the label `node` of the target:
+the chart and [deploy/prometheus/kubernetes.yaml](../deploy/prometheus/kubernetes.yaml) give it, elsewhere add it to the
+scrape job.
+
+## Runbooks
+
+Each alert has a page in [docs/runbooks](runbooks): what it means, what to do, the vendors' commands, the expression.
+`runbook_url` is its path in this repository. To make it a link that can be clicked:
+
+1. Serve the folder `docs/runbooks` where those on call can read it. A mirror of this repository on your Git server
+   does: its view of the folder, for example `https://git.example.com/monitoring/accel-exporter/blob/main/docs/runbooks/`,
+   shows the pages with their tables. Pages of your own under the same names (`AccelDeviceLost.md`) work as well.
+2. With the chart: `prometheusRule.runbookBaseUrl` is that address.
+3. Without: `make rules ARGS='--runbook-base https://git.example.com/…/docs/runbooks/ --output my-alerts.yaml'` writes
+   the alerts with that address to a file of yours, which you load instead of alerts.yaml. Nothing else is changed.
+"""
+TRY: Final = """\
+## Try it
+
+    accel-exporter serve --simulate nvidia=2 --simulate-scenario failing
+
+shows two devices that fail again and again, in rounds of ten minutes. Minutes and seconds from the start on:
+"""
+COURSE: Final = (
+    ("0:00", "works", ""),
+    ("1:30", "has correctable memory errors, and a fault", "AccelFaultDegraded at once"),
+    ("2:00", "gets hot and slows down", "AccelThrottledThermal at 9:00"),
+    ("5:00", "has a fatal fault and an uncorrectable error, and hangs", "AccelFaultFatal at once"),
+    ("", "", "AccelDeviceFailed, AccelMemoryUncorrectableErrors at 6:00"),
+    ("6:00", "is lost", "AccelDeviceLost at 8:00"),
+    ("10:00", "is back", "AccelLinkErrors, AccelPcieErrors; at 17:00 AccelMemoryCorrectableErrors"),
+)
+"""What a simulated device does, and what was seen to fire."""
+TRIED: Final = """\
+Prometheus needs the rules and a scrape job for it (`prometheus.yaml`):
+
+```yaml
+global: {scrape_interval: 15s, evaluation_interval: 15s}
+rule_files: [alerts/alerts.yaml]
+scrape_configs:
+  - job_name: accel-exporter
+    honor_labels: true
+    params: {schema: [common]}
+    static_configs: [{targets: ["localhost:9859"]}]
+```
+
+Start `prometheus --config.file prometheus.yaml`: its page *Alerts* shows them come. With the example for Alertmanager
+one hears AccelFaultDegraded, then AccelFaultFatal alone, then AccelDeviceLost alone. `--simulate amd=2` shows another
+vendor's.
 """
 OPENSHIFT: Final = """\
 Consoles on OpenShift ask for seven names that vendors' operators record there too, with whatever unit the vendor's
@@ -75,7 +123,7 @@ A name tells the level, the metric, and what was made of it.
 def pages(alerts: Sequence[Group], recording: Sequence[Group], openshift: Sequence[Group]) -> dict[str, str]:
     """Path from the repository's root → text."""
     among = built_in()
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION, TRY, table(("after", "the device", "fires"), COURSE), TRIED]
     for group in alerts:
         parts += [f"## {TITLES[group.name]}", _alerts(group, among)]
     parts += ["## Recording rules", RECORDED]

@@ -44,4 +44,8 @@ def test_an_agent_that_may_not_see_the_kubelets_directory_starts_without_it() ->
         running=lambda: (),
         environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1", "POD_NAME": "me"},
     )
-    assert parts.sources == ()
+    # These two say nothing before they are told of a job or an owner.
+    assert [(source.name, getattr(source, "awake", True)) for source in parts.sources] == [
+        ("processes", False),
+        ("bridge", False),
+    ]
