@@ -20,8 +20,8 @@ DEVICE: Final = (
 UUID: Final = "Its uuid is {{ $labels.uuid }}."
 WORKLOADS: Final = (
     "Workloads on it: {{ range $i, $held := query (printf `accel_allocation_info{vendor=%q,uuid=%q,node=%q}` "
-    "$labels.vendor $labels.uuid $labels.node) | sortByLabel `namespace` }}{{ if $i }}, {{ end }}{{ $held.Labels.namespace }}/"
-    "{{ or $held.Labels.pod $held.Labels.job_name }}{{ else }}none known{{ end }}."
+    "$labels.vendor $labels.uuid $labels.node) | sortByLabel `namespace` }}{{ if $i }}, {{ end }}"
+    "{{ $held.Labels.namespace }}/{{ or $held.Labels.pod $held.Labels.job_name }}{{ else }}none known{{ end }}."
 )
 """Asked for when the alert fires, so that shared devices and agents without workload labels are covered, too."""
 AGENT: Final = "{{ $labels.instance }}"

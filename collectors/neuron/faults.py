@@ -11,10 +11,11 @@ import time
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from collectors import kernel_log
 from collectors.base import NODE, Fault, ReadError
-from collectors.neuron import kernel_log
+from collectors.kernel_log import KernelLog
+from collectors.neuron.hardware_errors import HardwareError, parse
 from collectors.neuron.inventory import Inventory
-from collectors.neuron.kernel_log import HardwareError, KernelLog
 
 Source = Literal["log", "driver"]
 
@@ -42,11 +43,11 @@ class FaultLog:
         self._told: dict[tuple[str, str], int] = {}
         self._totals: dict[tuple[str, str], int] = {}
         """(uuid, status) → the driver's number before."""
-        self._log: KernelLog | None = None
+        self._log: KernelLog[HardwareError] | None = None
         if kmsg_path is not None:
             # Without it, as in most containers, the driver's counters remain; doctor tells what to do.
             with contextlib.suppress(OSError):
-                self._log = KernelLog(kmsg_path)
+                self._log = KernelLog(kmsg_path, parse)
 
     def watch(self, inventory: Inventory) -> None:
         """Take the devices of a new discovery."""
@@ -74,7 +75,7 @@ class FaultLog:
                 text = f"NEURON_HW_ERR={entry.kind} in the kernel's log names no device of this node"
                 errors.append(ReadError(NODE, "library", text))
             else:
-                at = kernel_log.unix_time(entry, now, uptime)
+                at = kernel_log.unix_time(entry.uptime, now, uptime)
                 faults += self._count(position, f"neuron:{entry.kind}", "log", 1, at)
         return faults
 

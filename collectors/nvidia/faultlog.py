@@ -7,12 +7,15 @@ import time
 
 import msgspec
 
+from collectors import kernel_log
 from collectors.base import NODE, Fault, ReadError
-from collectors.nvidia import codes, kmsg
+from collectors.kernel_log import KernelLog
+from collectors.nvidia import codes
 from collectors.nvidia.binding import NvmlFailure
 from collectors.nvidia.events import Drained, Events
 from collectors.nvidia.identity import pci_address
 from collectors.nvidia.inventory import Inventory
+from collectors.nvidia.kernel_xids import KernelXid, parse
 from collectors.nvidia.xid import Origin, Twins
 from collectors.nvidia.xidbook import XidBook, where
 
@@ -38,11 +41,11 @@ class FaultLog:
         self._left_out: frozenset[int] = frozenset()
         self._addresses: dict[tuple[int, int, int], int] = {}
         self._inventory = Inventory()
-        self._kernel: kmsg.KernelLog | None = None
+        self._kernel: KernelLog[KernelXid] | None = None
         if kmsg_path is not None:
             # Without it, as in most containers, NVML's events remain; doctor tells what to do.
             with contextlib.suppress(OSError):
-                self._kernel = kmsg.KernelLog(kmsg_path)
+                self._kernel = KernelLog(kmsg_path, parse)
 
     def watch(self, inventory: Inventory) -> None:
         """Register with the GPUs of a new discovery. Raises NvmlFailure when the driver is gone."""
@@ -103,13 +106,13 @@ class FaultLog:
             errors.append(ReadError(NODE, "transient", f"the kernel's log cannot be read: {error}"))
             return []
         gpus = {gpu.position: gpu for gpu in self._inventory.gpus}
-        now, uptime = time.time(), kmsg.uptime()
+        now, uptime = time.time(), kernel_log.uptime()
         for record in found:
             position = self._addresses.get(record.pci)
             if position is not None:
                 if position in gpus:
                     position = where(gpus[position], record.gi, record.ci)
-                faults += self._note(position, record.xid, "kmsg", kmsg.unix_time(record, now, uptime))
+                faults += self._note(position, record.xid, "kmsg", kernel_log.unix_time(record.uptime, now, uptime))
         return faults
 
     def _note(self, position: int, xid: int, origin: Origin, at: float) -> list[Fault]:

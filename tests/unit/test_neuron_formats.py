@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.neuron import formats, kernel_log, neuron_ls, sysfs
+from collectors.neuron import formats, hardware_errors, neuron_ls, sysfs
 from collectors.neuron.formats import Cycles, Power
 from collectors.neuron.report import decode
 from collectors.neuron.stream import NOT_UNDERSTOOD, Splitter
@@ -141,17 +141,17 @@ LINE = "NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR instance-id=i-0abc hostname=h nd-i
 
 @pytest.mark.parametrize("before", ["3,1234,56000000,-;", "[   56.000000] ", "kernel: "])
 def test_a_hardware_error_is_read_from_the_kernels_log(before: str) -> None:
-    found = kernel_log.parse(before + LINE)
+    found = hardware_errors.parse(before + LINE)
     assert found is not None
     assert (found.kind, found.device, found.serial) == ("HBM_UNCORRECTABLE_ERROR", 3, "00000000deadb001")
     assert found.uptime == (56.0 if before.startswith("3,") else None)
 
 
 def test_a_hardware_error_may_lack_every_field() -> None:
-    found = kernel_log.parse("3,1,1,-;NEURON_HW_ERR=DMA_ERROR affecting neuron devices")
+    found = hardware_errors.parse("3,1,1,-;NEURON_HW_ERR=DMA_ERROR affecting neuron devices")
     assert found is not None
     assert (found.kind, found.device, found.serial) == ("DMA_ERROR", None, "")
-    assert kernel_log.parse("3,1,1,-;neuron:npid_detach: pid=90193, slot=0") is None
+    assert hardware_errors.parse("3,1,1,-;neuron:npid_detach: pid=90193, slot=0") is None
 
 
 # Reports
@@ -356,4 +356,4 @@ def test_no_text_of_the_driver_makes_a_parser_raise(text: str) -> None:
     formats.pci_address(text)
     formats.pcie_generation(text)
     formats.version(text)
-    kernel_log.parse(text)
+    hardware_errors.parse(text)

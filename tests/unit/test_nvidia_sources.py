@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.nvidia import codes, kmsg, partitions, picks, processes, xid
+from collectors.nvidia import codes, kernel_xids, partitions, picks, processes, xid
 from collectors.nvidia.binding import NvmlFailure
 from collectors.nvidia.ledger import DeviceLostError, DriverGoneError, Ledger
 from collectors.nvidia.rates import Rates, dcgm_megabytes
@@ -28,19 +27,19 @@ NVIDIA = Path(__file__).parents[2] / "collectors" / "nvidia"
     [
         (
             "3,1410,5120000000,-;NVRM: Xid (PCI:0000:1a:00): 79, pid='<unknown>', GPU has fallen off the bus.",
-            kmsg.KernelXid(pci=(0, 0x1A, 0), xid=79, uptime=5120.0),
+            kernel_xids.KernelXid(pci=(0, 0x1A, 0), xid=79, uptime=5120.0),
         ),
         (
             "NVRM: Xid (PCI:0000:3b:00 GPU-I:01 GPU-CI:02): 13, pid=9, name=a, Graphics Exception",
-            kmsg.KernelXid(pci=(0, 0x3B, 0), xid=13, gi=1, ci=2),
+            kernel_xids.KernelXid(pci=(0, 0x3B, 0), xid=13, gi=1, ci=2),
         ),
         (
             "6,1,2500000,c,caller=T7;NVRM: Xid (PCI:000f:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel",
-            kmsg.KernelXid(pci=(15, 1, 0), xid=94, gi=5, uptime=2.5),
+            kernel_xids.KernelXid(pci=(15, 1, 0), xid=94, gi=5, uptime=2.5),
         ),
         (
             "[Sun Feb 23 16:24:18 2025] NVRM: Xid (PCI:0000:9b:00): 119, pid=2024380, name=nvidia-smi, Timeout",
-            kmsg.KernelXid(pci=(0, 0x9B, 0), xid=119),
+            kernel_xids.KernelXid(pci=(0, 0x9B, 0), xid=119),
         ),
         ("NVRM: GPU at PCI:0000:9b:00: GPU-d70eda0c-1173-da78-c2d4-8f423563b8f9", None),
         ("3,1,2,-;usb 1-1: NVRM-like text Xid (PCI:0000:1a:00): 79", None),
@@ -48,90 +47,14 @@ NVIDIA = Path(__file__).parents[2] / "collectors" / "nvidia"
     ],
     ids=["record", "compute instance", "GPU instance", "dmesg", "other NVRM line", "not the driver", "empty"],
 )
-def test_an_xid_line_tells_gpu_code_and_instance(line: str, expected: kmsg.KernelXid | None) -> None:
-    assert kmsg.parse(line) == expected
+def test_an_xid_line_tells_gpu_code_and_instance(line: str, expected: kernel_xids.KernelXid | None) -> None:
+    assert kernel_xids.parse(line) == expected
 
 
 @given(st.text())
 def test_no_text_of_the_kernel_breaks_the_parser(text: str) -> None:
-    found = kmsg.parse(text)
+    found = kernel_xids.parse(text)
     assert found is None or "Xid" in text
-
-
-def test_the_time_of_a_record_becomes_the_time_of_day() -> None:
-    found = kmsg.KernelXid(pci=(0, 1, 0), xid=1, uptime=90.0)
-    assert kmsg.unix_time(found, 1_000_000.0, 100.0) == 999_990.0
-
-
-def test_a_record_of_the_future_or_without_time_happened_now() -> None:
-    for uptime in (None, 101.0):
-        found = kmsg.KernelXid(pci=(0, 1, 0), xid=1, uptime=uptime)
-        assert kmsg.unix_time(found, 1_000_000.0, 100.0) == 1_000_000.0
-
-
-def test_the_log_is_read_from_its_end_and_half_lines_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "kmsg"
-    path.write_text("NVRM: Xid (PCI:0000:1a:00): 48, old\n")
-    log = kmsg.KernelLog(str(path))
-    assert log.drain() == []
-    with path.open("a") as file:
-        file.write("NVRM: Xid (PCI:0000:1a:00): 31, new\nNVRM: Xid (PCI:0000:1a")
-    assert [one.xid for one in log.drain()] == [31]
-    with path.open("a") as file:
-        file.write(":00): 74, in two pieces\n")
-    assert [one.xid for one in log.drain()] == [74]
-    assert log.drain() == []
-    log.close()
-
-
-class Device:
-    """Stands for /dev/kmsg: a read gives one record, nothing, or says that records were overwritten."""
-
-    def __init__(self, *reads: bytes | OSError) -> None:
-        self.reads = list(reads)
-
-    def __call__(self, descriptor: int, size: int) -> bytes:
-        assert size >= 8192, "the kernel refuses a buffer that is shorter than a record"
-        if not self.reads:
-            raise BlockingIOError
-        answer = self.reads.pop(0)
-        if isinstance(answer, OSError):
-            raise answer
-        return answer
-
-
-@pytest.fixture
-def device_log(tmp_path: Path) -> kmsg.KernelLog:
-    fifo = tmp_path / "kmsg"
-    fifo.touch()
-    log = kmsg.KernelLog(str(fifo))
-    log._stream = False
-    return log
-
-
-def test_an_overrun_loses_records_and_not_the_log(device_log: kmsg.KernelLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = b"3,1,1000,-;NVRM: Xid (PCI:0000:1a:00): 31, a\n KEY=value\n"
-    last = b"3,9,2000,-;NVRM: Xid (PCI:0000:1a:00): 79, b\n"
-    device = Device(first, BrokenPipeError(32, "overrun"), last)
-    monkeypatch.setattr(os, "read", device)
-    assert [one.xid for one in device_log.drain()] == [31, 79]
-    monkeypatch.undo()
-    device_log.close()
-
-
-def test_a_flood_is_read_in_bounded_pieces(device_log: kmsg.KernelLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device(*[b"6,1,1000,-;noise\n"] * 5000, b"3,9,2000,-;NVRM: Xid (PCI:0000:1a:00): 79, b\n")
-    monkeypatch.setattr(os, "read", device)
-    assert device_log.drain() == []
-    assert len(device.reads) > 0
-    drains = 0
-    while device.reads:
-        found = device_log.drain()
-        drains += 1
-    assert [one.xid for one in found] == [79]
-    assert drains < 10
-    monkeypatch.undo()
-    device_log.close()
 
 
 # Counting

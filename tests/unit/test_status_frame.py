@@ -91,7 +91,8 @@ def test_what_is_wrong_is_said_in_words() -> None:
         last=99,
     )
     ill = Device(
-        vendor="acme", device="1", uuid="B", health="failed", reasons=("does not answer", "fault acme:ecc_derr"), faults=(fault,),
+        vendor="acme", device="1", uuid="B", health="failed",
+        reasons=("does not answer", "fault acme:ecc_derr"), faults=(fault,),
         recovery_actions=("reset_device",), throttling=("thermal",),
     )  # fmt: skip
     hung = Collector(
