@@ -44,7 +44,7 @@ def run(*, quick: bool) -> Subject:
             node.take("normal", "slow")
             publications.append(node.publish())
         for format_ in Format:
-            rows += _compare(node, publications, format_)
+            rows += _compare(publications, format_)
     return Subject(
         "Writing, beside prometheus_client.generate_latest",
         rows,
@@ -52,7 +52,7 @@ def run(*, quick: bool) -> Subject:
     )
 
 
-def _compare(node: Node, publications: Sequence[Publication], format_: Format) -> Iterable[Row]:
+def _compare(publications: Sequence[Publication], format_: Format) -> Iterable[Row]:
     series = count(publications[-1])
     # Both are given the same families, one after the other, so that a disturbance meets both.
     first: list[float] = []

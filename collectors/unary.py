@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import errno
 import socket
-import struct
 import threading
 import time
 from collections.abc import Container
 from contextlib import suppress
-from typing import Final, Literal, cast
-from urllib.parse import unquote
+from typing import Final
 
 import h2.config
 import h2.connection
@@ -28,45 +26,9 @@ import h2.exceptions
 import h2.settings
 
 from collectors.dial import Address, dial
+from collectors.rpc import PREFIX, Answer, Code, RpcError
 
-Code = Literal[
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-]
-CODES: Final = cast("tuple[Code, ...]", Code.__args__)  # type: ignore[attr-defined]
-"""By number."""
-
-_HTTP_CODES: Final[dict[int, Code]] = {
-    400: "INTERNAL",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "UNIMPLEMENTED",
-    429: "UNAVAILABLE",
-    502: "UNAVAILABLE",
-    503: "UNAVAILABLE",
-    504: "UNAVAILABLE",
-}
-_RESET_CODES: Final[dict[int, Code]] = {
-    h2.errors.ErrorCodes.REFUSED_STREAM: "UNAVAILABLE",
-    h2.errors.ErrorCodes.CANCEL: "CANCELLED",
-    h2.errors.ErrorCodes.ENHANCE_YOUR_CALM: "RESOURCE_EXHAUSTED",
-    h2.errors.ErrorCodes.INADEQUATE_SECURITY: "PERMISSION_DENIED",
-}
+__all__ = ["Channel", "Code", "RpcError"]
 
 _PIECE: Final = 64 * 1024
 _WINDOW: Final = 1024 * 1024
@@ -77,32 +39,8 @@ _LATE: Final = 0.2
 """Seconds after the deadline in which what has arrived is taken: a server that never stops is not heard for ever."""
 _FRAME_HEAD: Final = 9
 _MAX_DETAIL: Final = 300
-_PREFIX: Final = struct.Struct(">BI")
 
 _NOBODY: Final = frozenset((errno.ECONNREFUSED, errno.ENOENT))
-
-
-class RpcError(Exception):
-    """A call failed; ``code`` is gRPC's word for it. ``absent``: nobody listens at the address."""
-
-    def __init__(self, code: Code, detail: str, *, absent: bool = False) -> None:
-        super().__init__(f"{code}: {detail}")
-        self.code: Code = code
-        self.detail = detail
-        self.absent = absent
-
-
-class _Answer:
-    """What has come of one call."""
-
-    def __init__(self) -> None:
-        self.body = bytearray()
-        self.size: int | None = None
-        """Bytes of the message, when its prefix has come."""
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.ended = False
-        self.error: RpcError | None = None
 
 
 class Channel:
@@ -125,7 +63,7 @@ class Channel:
         """Held where the socket is made known or closed: its number may be another's a moment later."""
         self._interrupted = False
         self._http = _client()
-        self._answers: dict[int, _Answer] = {}
+        self._answers: dict[int, Answer] = {}
         self._calls = 0
         self._heard = False
         self._greeting = b""
@@ -174,15 +112,15 @@ class Channel:
         """Send a request; the number is for ``finish``, which must follow. Raises RpcError."""
         self.connect(deadline)
         stream = self._http.get_next_available_stream_id()
-        answer = self._answers[stream] = _Answer()
+        answer = self._answers[stream] = Answer(str(self.address), self._max_message)
         self._calls += 1
-        data = _PREFIX.pack(0, len(message)) + message
+        data = PREFIX.pack(0, len(message)) + message
         try:
             while answer.error is None and self._is_full():
                 self._wait(deadline)
             if answer.error is None:
                 self._http.send_headers(stream, self._request(method, deadline))
-            while data and answer.error is None and not answer.ended:
+            while data and not answer.over:
                 size = min(len(data), self._http.local_flow_control_window(stream), self._http.max_outbound_frame_size)
                 if size <= 0:
                     self._wait(deadline)
@@ -204,13 +142,13 @@ class Channel:
         answer = self._answers.get(stream)
         if answer is None:
             raise RpcError("INTERNAL", "there is no such call")
-        while not answer.ended and answer.error is None:
+        while not answer.over:
             left = deadline - time.monotonic()
             came = self._receive(max(0.0, left))
             if left <= (-_LATE if came else 0):
                 self._expire(stream, answer)
         self._answers.pop(stream, None)
-        return self._message(answer)
+        return answer.message()
 
     def interrupt(self) -> None:
         """For another thread: what waits for the server fails now, and whatever is asked later."""
@@ -297,47 +235,26 @@ class Channel:
         if isinstance(event, h2.events.ConnectionTerminated):
             self._drop(RpcError("UNAVAILABLE", f"{self.address} ends the connection"))
             return
-        answer = self._answers.get(getattr(event, "stream_id", None) or 0)
+        stream: int = getattr(event, "stream_id", None) or 0
+        answer = self._answers.get(stream)
         if isinstance(event, h2.events.DataReceived):
-            stream = event.stream_id or 0
+            # Of a call that nobody waits for, too: the window is the connection's.
             self._http.acknowledge_received_data(event.flow_controlled_length or 0, stream)
-            if answer is not None and answer.error is None and answer.status == 200:
-                self._take_data(stream, answer, event.data or b"")
-        elif answer is None:
+        if answer is None:
             return
-        elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
-            for name, value in event.headers or ():
-                answer.headers[_ascii(name)] = _ascii(value)
-            if isinstance(event, h2.events.ResponseReceived):
-                status = answer.headers.get(":status", "")
-                answer.status = int(status) if status.isdecimal() and len(status) == 3 else 0
-        elif isinstance(event, h2.events.StreamEnded):
-            answer.ended = True
-        elif isinstance(event, h2.events.StreamReset):
-            code = _RESET_CODES.get(int(event.error_code or 0), "INTERNAL")
-            if "grpc-status" in answer.headers:
+        match event:
+            case h2.events.DataReceived():
+                if not answer.take_data(event.data or b""):
+                    self._cancel(stream)
+            case h2.events.ResponseReceived() | h2.events.TrailersReceived():
+                answer.take_headers(event.headers or ())
+            case h2.events.StreamEnded():
                 answer.ended = True
-            else:
-                answer.error = RpcError(code, f"{self.address} cancelled the call")
+            case h2.events.StreamReset():
+                answer.take_reset(int(event.error_code or 0))
 
-    def _take_data(self, stream: int, answer: _Answer, data: bytes) -> None:
-        answer.body += data
-        if answer.size is None and len(answer.body) >= _PREFIX.size:
-            compressed, answer.size = _PREFIX.unpack_from(answer.body)
-            if compressed:
-                answer.error = RpcError("INTERNAL", f"{self.address} compressed its answer, which was not allowed")
-        if (answer.size or 0) > self._max_message:
-            answer.error = RpcError(
-                "RESOURCE_EXHAUSTED", f"{self.address} answers with more than {self._max_message} bytes"
-            )
-        elif answer.size is not None and len(answer.body) > answer.size + _PREFIX.size:
-            answer.error = RpcError("INTERNAL", f"{self.address} gives more than one answer")
-        if answer.error is not None:
-            answer.body.clear()
-            self._cancel(stream)
-
-    def _expire(self, stream: int, answer: _Answer) -> None:
-        if answer.ended or answer.error is not None:
+    def _expire(self, stream: int, answer: Answer) -> None:
+        if answer.over:
             return
         answer.error = RpcError("DEADLINE_EXCEEDED", f"{self.address} did not answer in time")
         if self._heard:
@@ -364,28 +281,8 @@ class Channel:
                 self._socket.close()
                 self._socket = None
         for answer in self._answers.values():
-            if not answer.ended and answer.error is None:
+            if not answer.over:
                 answer.error = error
-
-    def _message(self, answer: _Answer) -> bytes:
-        if answer.error is not None:
-            raise answer.error
-        headers = answer.headers
-        told = headers.get("grpc-status", "")
-        if told != "0":
-            raise self._failure(answer, told)
-        if answer.size is None or len(answer.body) != answer.size + _PREFIX.size:
-            raise RpcError("INTERNAL", f"{self.address} broke off within its answer")
-        return bytes(memoryview(answer.body)[_PREFIX.size :])
-
-    def _failure(self, answer: _Answer, told: str) -> RpcError:
-        detail = unquote(answer.headers.get("grpc-message", ""), errors="replace")[:_MAX_DETAIL]
-        if told.isdecimal() and 0 < int(told[:3]) < len(CODES):
-            return RpcError(CODES[int(told[:3])], f"{self.address}: {detail or 'no reason given'}")
-        if answer.status != 200:
-            code = _HTTP_CODES.get(answer.status, "UNKNOWN")
-            return RpcError(code, f"{self.address} answers with HTTP status {answer.status}")
-        return RpcError("UNKNOWN", f"{self.address} gives no status of the call")
 
 
 def _client() -> h2.connection.H2Connection:
@@ -409,10 +306,6 @@ def _greets(head: bytes) -> bool:
     """Whether a connection can begin so: with a frame of settings. h2 would wait for megabytes of any other first."""
     settings = b"\0\0", b"\x04", b"\0\0\0\0"
     return all(part.startswith(head[at : at + len(part)]) for at, part in zip((0, 3, 5), settings, strict=True))
-
-
-def _ascii(value: bytes | str) -> str:
-    return value.decode("ascii", "replace") if isinstance(value, bytes) else value
 
 
 def _brief(error: Exception) -> str:

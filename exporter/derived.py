@@ -147,8 +147,7 @@ def derive(
     monotonic: float,
 ) -> Blocks:
     """The derived series of one collector's devices, but for those ``covered`` by another collector of the vendor."""
-    allocation = attributed.allocation if attributed is not None else None
-    rows = _Rows(snapshot.vendor, view.options, allocation)
+    rows = _Rows(snapshot.vendor, view.options, attributed.allocation if attributed is not None else None)
     answering = reporting(view, snapshot, monotonic)
     health = _health(view, snapshot, plan, book, answering, monotonic)
     memory = _memory(snapshot, plan)
@@ -162,35 +161,16 @@ def derive(
             book.sampled(snapshot.collector, owner, sample)
         if (last := book.last_sample(snapshot.collector, owner)) is not None:
             rows.add("accel_sample_timestamp_seconds", device, last, (("collector", snapshot.collector),))
-        if view.catalogue.faults and book.tells_faults(snapshot, owner):
+        tells_faults = bool(view.catalogue.faults) and book.tells_faults(snapshot, owner)
+        if tells_faults:
             _fault_rows(rows, device, owner, book, now, monotonic)
         if not device.partition:
             for state in HEALTH_STATES:
                 rows.add("accel_health_state", device, int(state == health[device.uuid]), (("state", state),))
-            tells = view.catalogue.faults and book.tells_faults(snapshot, owner)
-            if tells and device.uuid not in told_action:
-                wanted = {m.action for m in book.faults.active(snapshot.vendor, device.uuid, monotonic)} - {"none"}
-                # Of a device that is lost, silent or ailing nobody knows that it needs nothing.
-                if wanted or health[device.uuid] == "healthy":
-                    for action in ACTIONS:
-                        implied = int(action in (wanted or {"none"}))
-                        rows.add("accel_recovery_action", device, implied, (("action", action),))
+            if tells_faults and device.uuid not in told_action:
+                _action_rows(rows, snapshot.vendor, device, health[device.uuid], book, monotonic)
     if attributed is not None:
-        own = [device for device in snapshot.devices if (device.uuid, device.partition) not in covered]
-        # What its processes used is no longer known when a device's other values vanish.
-        heard = [snapshot.devices[position] for position in answering]
-        fresh = [device for device in heard if (device.uuid, device.partition) not in covered]
-        used = container_rows(fresh, attributed.allocation, attributed.usage)
-        held = allocation_rows(
-            snapshot.vendor,
-            own,
-            attributed.allocation,
-            book.allocated,
-            monotonic=monotonic,
-            max_age=view.options.max_age["normal"],
-        )
-        for metric, device, value, labels in (*held, *used):
-            rows.add(metric, device, value, labels)
+        _workload_rows(rows, view, snapshot, book, attributed, answering, covered, monotonic)
     devices = {(device.uuid, device.partition): device for device in snapshot.devices}
     for output in _without_energy(plan):
         _energy_row(rows, view, snapshot, output, devices[output.id.uuid, output.id.partition], book, monotonic)
@@ -282,6 +262,44 @@ def _fault_rows(rows: _Rows, device: Device, owner: Owner, book: Book, now: floa
         )
         rows.add("accel_fault_code_total", device, entry.count, labels)
         rows.add("accel_fault_last_timestamp_seconds", device, entry.last, labels)
+
+
+def _action_rows(rows: _Rows, vendor: str, device: Device, health: str, book: Book, monotonic: float) -> None:
+    """What the faults of late ask for."""
+    wanted = {meaning.action for meaning in book.faults.active(vendor, device.uuid, monotonic)} - {"none"}
+    if not wanted and health != "healthy":
+        # Of a device that is lost, silent or ailing nobody knows that it needs nothing.
+        return
+    for action in ACTIONS:
+        rows.add("accel_recovery_action", device, int(action in (wanted or {"none"})), (("action", action),))
+
+
+def _workload_rows(
+    rows: _Rows,
+    view: View,
+    snapshot: Snapshot,
+    book: Book,
+    attributed: Attributed,
+    answering: Collection[int],
+    covered: frozenset[tuple[str, str]],
+    monotonic: float,
+) -> None:
+    """For how long devices are allocated, and what each container uses of them."""
+    own = [device for device in snapshot.devices if (device.uuid, device.partition) not in covered]
+    # What its processes used is no longer known when a device's other values vanish.
+    heard = [snapshot.devices[position] for position in answering]
+    fresh = [device for device in heard if (device.uuid, device.partition) not in covered]
+    held = allocation_rows(
+        snapshot.vendor,
+        own,
+        attributed.allocation,
+        book.allocated,
+        monotonic=monotonic,
+        max_age=view.options.max_age["normal"],
+    )
+    used = container_rows(fresh, attributed.allocation, attributed.usage)
+    for metric, device, value, labels in (*held, *used):
+        rows.add(metric, device, value, labels)
 
 
 def _without_energy(plan: Plan) -> list[Output]:

@@ -15,6 +15,7 @@ import msgspec
 from collectors.base import HostPaths
 from exporter.agent import Agent
 from exporter.assemble import timing
+from exporter.attribution.claims import Status
 from exporter.catalogue import Catalogue, DoctorCheck
 from exporter.config.otlp import receivers
 from exporter.detection import expand, glob, pci_devices, present, signs
@@ -83,10 +84,7 @@ def _attribution(agent: Agent) -> list[Finding]:
     if not agent.attribution.active:
         advice = "mount the kubelet's pod-resources directory, or set attribution in the configuration"
         return [Finding("note", "there is no source that tells who works on a device", advice)]
-    findings = [
-        Finding("ok", f"{name} answers") if status.up else Finding("problem", f"{name} does not answer", status.hint)
-        for name, status in agent.attribution.statuses().items()
-    ]
+    findings = [_source(name, status) for name, status in agent.attribution.statuses().items()]
     joined = agent.attribution.joined
     if joined is not None:
         findings += [
@@ -103,6 +101,12 @@ def _attribution(agent: Agent) -> list[Finding]:
             if count
         ]
     return findings
+
+
+def _source(name: str, status: Status) -> Finding:
+    if not status.up:
+        return Finding("problem", f"{name} does not answer", status.hint)
+    return Finding("note", f"{name}: {status.hint}") if status.hint else Finding("ok", f"{name} answers")
 
 
 def _pushed(program: Program) -> list[Finding]:
@@ -180,7 +184,7 @@ def _missing(count: int | None, runner: Runner) -> list[Finding]:
                 "a device fell off, is passed through to a guest, or may not be opened by this process",
             )
         )
-    findings += [Finding("note", trouble) for trouble in list(runner.troubles)[:20]]
+    findings += [Finding("note", trouble) for trouble in runner.troubles.recent[:20]]
     findings += [
         Finding("problem", f"device {device.index or '?'} ({device.uuid}) does not answer")
         for device in (snapshot.devices[lost] for lost in sorted(snapshot.lost))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,8 +21,6 @@ from exporter.negotiation import Format
 from exporter.program import Program
 from exporter.schema import SENSORS
 from exporter.selfmetrics import SelfMetrics
-
-log = logging.getLogger(__name__)
 
 SchemaChoice = Literal["common", "raw", "all"]
 OutputFormat = Literal["prometheus", "openmetrics", "json", "otlp-json"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from typing import TYPE_CHECKING, Final
@@ -19,9 +18,6 @@ from exporter.status.model import OtlpEndpoint
 
 if TYPE_CHECKING:
     from exporter.otlp.service import Push
-
-log = logging.getLogger(__name__)
-
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s,;'\"<>]*")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
@@ -86,96 +87,61 @@ class SelfMetrics:
         self.registry = CollectorRegistry(auto_describe=False)
         self._otlp: OtlpMetrics | None = None
         self._web: WebMetrics | None = None
-        r = self.registry
-        ProcessCollector(registry=r)
-        build = Gauge(
-            P + "build_info",
-            "Version of the agent; the value is 1.",
-            ["version", "revision", "python_version"],
-            registry=r,
+        gauge = partial(Gauge, registry=self.registry)
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, buckets=DURATIONS, registry=self.registry)
+        ProcessCollector(registry=self.registry)
+        build = gauge(
+            P + "build_info", "Version of the agent; the value is 1.", ["version", "revision", "python_version"]
         )
         build.labels(__version__, revision, platform.python_version()).set(1)
         one = ["collector"]
-        self.up = Gauge(P + "collector_up", "1 if the collector gives fresh samples.", one, registry=r)
-        self.state = Gauge(
+        self.up = gauge(P + "collector_up", "1 if the collector gives fresh samples.", one)
+        self.state = gauge(
             P + "collector_state",
             "1 for the state that the collector is in, 0 for the others; of a vendor that is absent only the 1.",
             ["collector", "state"],
-            registry=r,
         )
-        self.duration = Histogram(
-            P + "collector_duration_seconds",
-            "Time that reading one group of series took.",
-            one,
-            buckets=DURATIONS,
-            registry=r,
+        self.duration = histogram(P + "collector_duration_seconds", "Time that reading one group of series took.", one)
+        self.last_success = gauge(P + "collector_last_success_timestamp_seconds", "Unix time of the last sample.", one)
+        self.restarts = counter(P + "collector_restarts", "Restarts of the worker, by cause.", ["collector", "cause"])
+        self.signals = counter(P + "collector_crash_signals", "Signals that ended the worker.", ["collector", "signal"])
+        self.stuck = gauge(P + "collector_stuck_workers", "Killed workers that the kernel could not end yet.", one)
+        self.memory = gauge(P + "collector_resident_memory_bytes", "Memory that the worker holds.", one)
+        self.errors = counter(
+            P + "collector_errors", "Quantities that could not be read, by kind.", ["collector", "kind"]
         )
-        self.last_success = Gauge(
-            P + "collector_last_success_timestamp_seconds", "Unix time of the last sample.", one, registry=r
-        )
-        self.restarts = Counter(
-            P + "collector_restarts", "Restarts of the worker, by cause.", ["collector", "cause"], registry=r
-        )
-        self.signals = Counter(
-            P + "collector_crash_signals", "Signals that ended the worker.", ["collector", "signal"], registry=r
-        )
-        self.stuck = Gauge(
-            P + "collector_stuck_workers", "Killed workers that the kernel could not end yet.", one, registry=r
-        )
-        self.memory = Gauge(P + "collector_resident_memory_bytes", "Memory that the worker holds.", one, registry=r)
-        self.errors = Counter(
-            P + "collector_errors", "Quantities that could not be read, by kind.", ["collector", "kind"], registry=r
-        )
-        self.devices = Gauge(P + "collector_devices", "Devices and parts that were found.", one, registry=r)
-        self.series = Gauge(P + "collector_series", "Raw series in the collector's newest samples.", one, registry=r)
-        self.dropped = Counter(
-            P + "series_dropped",
-            "Samples left out of expositions, by reason.",
-            ["reason"],
-            registry=r,
-        )
+        self.devices = gauge(P + "collector_devices", "Devices and parts that were found.", one)
+        self.series = gauge(P + "collector_series", "Raw series in the collector's newest samples.", one)
+        self.dropped = counter(P + "series_dropped", "Samples left out of expositions, by reason.", ["reason"])
         for reason in DROP_REASONS:
             self.dropped.labels(reason)
-        self.attribution_up = Gauge(
-            P + "attribution_up", "1 if the source of attribution answers.", ["source"], registry=r
+        self.attribution_up = gauge(P + "attribution_up", "1 if the source of attribution answers.", ["source"])
+        self.attribution_last_success = gauge(
+            P + "attribution_last_success_timestamp_seconds", "Unix time of its last good answer.", ["source"]
         )
-        self.attribution_last_success = Gauge(
-            P + "attribution_last_success_timestamp_seconds",
-            "Unix time of its last good answer.",
-            ["source"],
-            registry=r,
+        self.attribution_errors = counter(
+            P + "attribution_errors", "Troubles with the source, by kind.", ["source", "kind"]
         )
-        self.attribution_errors = Counter(
-            P + "attribution_errors", "Troubles with the source, by kind.", ["source", "kind"], registry=r
+        self.unattributed = gauge(
+            P + "unattributed_devices", "Devices and parts without a workload, by reason.", ["reason"]
         )
-        self.unattributed = Gauge(
-            P + "unattributed_devices", "Devices and parts without a workload, by reason.", ["reason"], registry=r
-        )
-        self.unmatched = Gauge(
+        self.unmatched = gauge(
             P + "unmatched_device_ids",
             "Ids that a kubelet or scheduler hands out and no collector knows, by resource.",
             ["resource"],
-            registry=r,
         )
-        self.reload_success = Gauge(
-            P + "config_reload_success", "1 if the last reading of the configuration succeeded.", registry=r
+        self.reload_success = gauge(
+            P + "config_reload_success", "1 if the last reading of the configuration succeeded."
         )
-        self.reload_time = Gauge(
-            P + "config_reload_timestamp_seconds", "Unix time of the last successful reading.", registry=r
+        self.reload_time = gauge(P + "config_reload_timestamp_seconds", "Unix time of the last successful reading.")
+        self.http_duration = histogram(
+            P + "http_request_duration_seconds", "Time to answer HTTP requests, by route and status.", ["route", "code"]
         )
-        self.http_duration = Histogram(
-            P + "http_request_duration_seconds",
-            "Time to answer HTTP requests, by route and status.",
-            ["route", "code"],
-            buckets=DURATIONS,
-            registry=r,
+        self.http_rejected = counter(
+            P + "http_requests_rejected", "HTTP requests refused by a limit, by reason.", ["reason"]
         )
-        self.http_rejected = Counter(
-            P + "http_requests_rejected", "HTTP requests refused by a limit, by reason.", ["reason"], registry=r
-        )
-        self.render_duration = Histogram(
-            P + "render_duration_seconds", "Time to render an exposition.", buckets=DURATIONS, registry=r
-        )
+        self.render_duration = histogram(P + "render_duration_seconds", "Time to render an exposition.")
 
     def otlp(self) -> OtlpMetrics:
         """Those of the push, which begin to exist with the first call."""

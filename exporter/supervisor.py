@@ -30,8 +30,9 @@ from exporter.model import (
     Snapshot,
 )
 from exporter.process import WorkerGone, WorkerProcess, WorkerTimeout
-from exporter.selfmetrics import ERROR_KINDS, SelfMetrics
+from exporter.selfmetrics import SelfMetrics
 from exporter.spec import CollectorSpec, Timing
+from exporter.troubles import Troubles
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +40,6 @@ STATES: Final = frozenset(get_args(CollectorState))
 ABSENT: Final = ("starting", "no_device", "no_library", "no_driver")
 """States in which a vendor that gave no snapshot yet counts as absent: nothing but the state is shown of it."""
 RELEASED: Final = "the devices are released on request; reading goes on by itself"
-LOG_EVERY: Final = 600.0
-"""Seconds between two log lines about the same trouble of a collector."""
-MAX_TROUBLES: Final = 200
 GROWTH: Final = 2
 """A worker may always grow to so many times what it took after its first readings: a big library is no leak."""
 
@@ -86,6 +84,7 @@ class Runner:
         self.state: CollectorState = "starting"
         self.hint = ""
         self.present: int | None = None
+        self.troubles = Troubles(spec.name, metrics)
         self._timing, self._metrics, self._bus = timing, metrics, bus
         self._changed, self._faulted = changed, faulted
         self._session: asyncio.Task[None] | None = None
@@ -96,9 +95,6 @@ class Runner:
         self._generation = 0
         self._failures = 0
         self._started = 0.0
-        self.troubles: dict[str, None] = {}
-        """What could not be read since the last discovery, for the doctor."""
-        self._logged: dict[str, float] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -315,7 +311,8 @@ class Runner:
         )
         if reply.faults:
             self._faulted(self.spec.catalogue, snapshot.devices, reply.faults)
-        self._count(group, reply)
+        self._metrics.duration.labels(self.spec.name).observe(reply.duration)
+        self.troubles.count(group, reply)
         groups = {**snapshot.groups, group: sample}
         lost = frozenset().union(*(other.lost for other in groups.values()))
         return msgspec.structs.replace(snapshot, groups=groups, lost=lost), reply.rediscover
@@ -340,37 +337,11 @@ class Runner:
             self._set("running", "")
             log.info("collector runs", extra={"collector": name, "devices": len(snapshot.devices)})
 
-    def _count(self, group: Group, reply: ReadDone) -> None:
-        name = self.spec.name
-        self._metrics.duration.labels(name).observe(reply.duration)
-        for error in reply.errors:
-            kind = error.kind if error.kind in ERROR_KINDS else "library"
-            self._metrics.errors.labels(name, kind).inc()
-            trouble = f"{kind}: {error.detail}"[:200]
-            if len(self.troubles) < MAX_TROUBLES:
-                self.troubles[trouble] = None
-            self._log_once(trouble, group)
-        for series in reply.unknown:
-            self._metrics.errors.labels(name, "unknown_series").inc()
-            self._log_once(f"unknown_series: {series[:200]} is in no table of this vendor", group)
-
-    def _log_once(self, trouble: str, group: str = "", most: int = MAX_TROUBLES) -> None:
-        """Say the same trouble at most once in LOG_EVERY seconds, and in these no more than so many."""
-        now = time.monotonic()
-        if now - self._logged.get(trouble, float("-inf")) < LOG_EVERY:
-            return
-        self._logged = {known: at for known, at in self._logged.items() if now - at < LOG_EVERY}
-        if len(self._logged) >= most:
-            return
-        self._logged[trouble] = now
-        log.warning(trouble, extra={"collector": self.spec.name, "group": group})
-
     def _failed(self, state: CollectorState, detail: str, advice: str, cause: str = "") -> float:
         """Note a worker's bad end. Returns the seconds to wait: longer each time, and never the same on each node."""
         self._metrics.restarts.labels(self.spec.name, cause or state).inc()
         self._failures += 1
-        # A flood of unreadable quantities must not hide that the worker died.
-        self._log_once(f"{state}: {detail}"[-2000:], most=2 * MAX_TROUBLES)
+        self.troubles.say_death(f"{state}: {detail}"[-2000:])
         self._set(state, f"{detail.strip().splitlines()[-1][:500]}: {advice}")
         longest = min(self._timing.backoff_max, self._timing.backoff_min * 2 ** min(self._failures - 1, 16))
         return random.uniform(longest / 2, longest)

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from collectors.tables import Bridge, Fault, Feed, Series, Tables
-from exporter import catalogue as source
 from exporter.catalogue import Catalogue, CatalogueError
+from exporter.catalogue import Series as CatalogueSeries
 from exporter.units import UNITS
 
 SIMULATION = "simulation.toml"
@@ -44,7 +44,7 @@ def simulation(folder: Path) -> dict[str, object]:
         raise CatalogueError(f"{path}: {error}") from error
 
 
-def _series(series: source.Series) -> Series:
+def _series(series: CatalogueSeries) -> Series:
     base, scale = UNITS[series.unit]
     return Series(
         name=series.name,

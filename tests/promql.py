@@ -14,7 +14,6 @@ from exporter.schema import METRICS, WORKLOAD
 
 TARGET: Final = frozenset(("job", "instance", "cluster"))
 """Labels that Prometheus or its configuration adds."""
-ALERT_LABELS: Final = frozenset(("device_class",))
 _OF_PROMETHEUS: Final = ("up", "scrape_duration_seconds", "scrape_samples_scraped")
 _OF_PROCESS: Final = ("process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds")
 _SUFFIXES: Final = {"histogram": {"_bucket": ("le",), "_sum": (), "_count": ()}}

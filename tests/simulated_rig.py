@@ -36,7 +36,6 @@ _FEEDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "ecc": ("accel_memory_errors_total", {"correctable": "true", "location": "hbm"}),
     "throttled_seconds": ("accel_throttle_seconds_total", {"reason": "thermal"}),
 }
-_CODES = {"sound": "none", "reset": "reset_device"}
 HANDMADE = Tables(
     vendor="acme",
     title="Acme accelerators",

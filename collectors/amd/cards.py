@@ -50,10 +50,6 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     counts_energy: bool = True
 
     @property
-    def cut(self) -> bool:
-        return len(self.parts) > 1 or self.parts[0].position != self.position
-
-    @property
     def positions(self) -> tuple[int, ...]:
         """The card's and its parts'."""
         return tuple(dict.fromkeys((self.position, *(part.position for part in self.parts))))

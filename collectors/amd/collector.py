@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from collectors.amd import boards, cards, host_probes, identity, kfd, sysfs_probes
 from collectors.amd.cards import Card, Part
@@ -40,7 +40,6 @@ _LOST_EVERY: Final = 60.0
 """Seconds between two discoveries while a card is lost."""
 _OFTEN: Final[tuple[Group, ...]] = ("fast", "normal", "slow")
 
-Way = Literal["amdsmi", "sysfs"]
 _HINTS: Final[Mapping[str, tuple[UnavailableState, str]]] = {
     "no_library": ("no_library", "install amd-smi-lib of ROCm, or set source to sysfs"),
     "version_mismatch": ("version_mismatch", "use the package amdsmi of the same ROCm as the library, or source sysfs"),

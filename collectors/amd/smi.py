@@ -13,7 +13,6 @@ from collectors.amd import kfd
 from collectors.amd.identity import CARD_VENDOR, Facts, Logical, hexadecimal, plain
 from collectors.amd.identity import facts as sysfs_facts
 
-_INIT_GPUS: Final = 2
 UNKNOWN: Final = -1
 """The package itself failed: it raised what is no error of the library."""
 

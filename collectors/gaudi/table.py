@@ -79,8 +79,6 @@ class Parsed(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
     problems: tuple[str, ...]
     """What could not be understood, in words."""
-    headed: bool
-    """There was a header."""
 
 
 def parse(text: str) -> Parsed:
@@ -101,7 +99,7 @@ def parse(text: str) -> Parsed:
             problems.append(f"a line with {len(cells)} of {len(head)} columns: {line.strip()[:80]!r}")
         elif len(rows) < _MOST_ROWS:
             rows.append(_row(head, cells, problems))
-    return Parsed(tuple(rows), tuple(dict.fromkeys(problems))[:_MOST_PROBLEMS], head is not None)
+    return Parsed(tuple(rows), tuple(dict.fromkeys(problems))[:_MOST_PROBLEMS])
 
 
 def _header(cells: Sequence[str]) -> list[tuple[str, str]] | None:

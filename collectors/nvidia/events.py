@@ -58,11 +58,6 @@ class Events:
                 if codes.judge(failure.code) == "gone":
                     raise
 
-    @property
-    def registered(self) -> int:
-        """How many GPUs send events."""
-        return len(self._gpus)
-
     def drain(self) -> Drained:
         """Everything that waits. Raises NvmlFailure when the driver is gone."""
         xids: list[XidEvent] = []

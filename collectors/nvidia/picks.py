@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-Number = int | float
-
 BLANK_32: Final = 0xFFFFFFFF
 BLANK_64: Final = 0xFFFFFFFFFFFFFFFF
 _MEBIBYTE: Final = 1 << 20

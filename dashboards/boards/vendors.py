@@ -25,7 +25,6 @@ _COMPARED: Final = (
     "accel_utilization_ratio", "accel_compute_active_ratio", "accel_matrix_active_ratio",
     "accel_memory_bandwidth_active_ratio", "accel_power_watts", "accel_energy_joules_total",
 )  # fmt: skip
-_MODEL: Final = ("vendor", "model")
 _ONE: Final = "{{vendor}}"
 _PER_MODEL: Final = q.most((*q.DEVICE, "model"), FREE.get("accel_info", WHOLE))
 

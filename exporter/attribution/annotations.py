@@ -104,11 +104,12 @@ Entry = tuple[str, Mapping[str, str], str]
 
 
 def _slices(text: str, pattern: str, pod: Pod) -> Iterator[Entry]:
-    """``uuid,type,MiB,percent:`` for each device, ``;`` behind each container."""
+    """``uuid,type,MiB,percent:`` for each device, ``;`` behind each container, or between them."""
     pieces = text.split(";")
+    between = _order(pod, len(pieces))
     if not pieces[-1].strip():
         pieces.pop()
-    containers = _holders(pod, len(pieces))
+    containers = _order(pod, len(pieces)) or between or (_only(pod),) * len(pieces)
     for position, piece in enumerate(pieces):
         for number, device in enumerate(piece.split(":")):
             identity, *rest = device.split(",")
@@ -127,12 +128,12 @@ def _names(identity: str, pattern: str) -> Mapping[str, str] | None:
     return None if match is None else {name: value for name, value in match.groupdict().items() if value is not None}
 
 
-def _holders(pod: Pod, count: int) -> Sequence[str]:
-    """Whose the entries are: all containers', those of initialization first, or in older versions without these."""
+def _order(pod: Pod, count: int) -> Sequence[str] | None:
+    """Whose so many entries are: all containers', those of initialization first, or in older versions without these."""
     for order in ((*pod.init_order, *pod.container_order), tuple(pod.container_order)):
         if len(order) == count:
             return order
-    return (_only(pod),) * count
+    return None
 
 
 def _only(pod: Pod) -> str:

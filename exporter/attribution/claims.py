@@ -78,8 +78,19 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
 Pods = Mapping[tuple[str, str], Pod]
 """(namespace, name) → pod"""
 
-NamespaceLabels = Mapping[str, Mapping[str, str]]
-"""Namespace → its labels."""
+
+class Described(Protocol):
+    """What has labels and annotations."""
+
+    @property
+    def labels(self) -> Mapping[str, str] | None: ...
+
+    @property
+    def annotations(self) -> Mapping[str, str] | None: ...
+
+
+Namespaces = Mapping[str, Described]
+"""Name → namespace"""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

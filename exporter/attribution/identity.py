@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from collectors.base import Labels
-from exporter.attribution.claims import NamespaceLabels, Pod
+from exporter.attribution.claims import Namespaces, Pod
 from exporter.attribution.join import Identify
 from exporter.config.attribution import Attribution, TenantSource
 from exporter.config.regex import MAX_TEXT
@@ -39,6 +40,7 @@ QUEUE_KEYS: Final = (
     "kueue.x-k8s.io/queue-name",
     "volcano.sh/queue-name",
     "scheduling.volcano.sh/queue-name",
+    "slurmjob.slinky.slurm.net/partition",
 )
 """Labels, else annotations, that name the queue."""
 
@@ -49,7 +51,7 @@ TRAINJOB_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 TEMPLATE_HASH: Final = "pod-template-hash"
 
 
-def identifier(config: Attribution, namespaces: Callable[[], NamespaceLabels]) -> Identify:
+def identifier(config: Attribution, namespaces: Callable[[], Namespaces]) -> Identify:
     """A function that fills in what the pod tells. What the claim's own source knows stays."""
 
     def identify(workload: Workload, pod: Pod | None) -> Workload:
@@ -116,7 +118,7 @@ def _tenant(
     workload: Workload,
     pod: Pod | None,
     sources: Iterable[TenantSource],
-    namespaces: NamespaceLabels,
+    namespaces: Namespaces,
 ) -> str:
     for source in sources:
         value = _told(source, workload, pod, namespaces)
@@ -134,14 +136,18 @@ def _taken(pattern: str, value: str) -> str:
     return "" if found is None else found.groupdict().get("tenant") or found[0]
 
 
-def _told(source: TenantSource, workload: Workload, pod: Pod | None, namespaces: NamespaceLabels) -> str:
+def _told(source: TenantSource, workload: Workload, pod: Pod | None, namespaces: Namespaces) -> str:
     match source.source:
         case "pod_label":
             return pod.labels.get(source.key, "") if pod is not None else ""
         case "pod_annotation":
             return pod.annotations.get(source.key, "") if pod is not None else ""
         case "namespace_label":
-            return namespaces.get(workload.namespace, {}).get(source.key, "")
+            known = namespaces.get(workload.namespace)
+            return (known.labels or {}).get(source.key, "") if known is not None else ""
+        case "namespace_annotation":
+            known = namespaces.get(workload.namespace)
+            return (known.annotations or {}).get(source.key, "") if known is not None else ""
         case "namespace":
             return workload.namespace
         case "queue":
@@ -153,19 +159,23 @@ def _told(source: TenantSource, workload: Workload, pod: Pod | None, namespaces:
 
 
 def chosen_labels(labels: Mapping[str, str], keys: Iterable[str]) -> Labels:
-    """Allowed labels under names that Prometheus takes; two keys of one such name are told apart, in their order."""
-    found: dict[str, str] = {}
-    for key in sorted(keys):
-        if key not in labels:
-            continue
-        name = "label_" + re.sub(r"[^a-zA-Z0-9_]", "_", key)
-        number = 0
-        unique = name
-        while unique in found:
-            number += 1
-            unique = f"{name}_conflict{number}"
-        found[unique] = clean(labels[key])
-    return tuple(found.items())
+    """Allowed labels, called as kube-state-metrics calls them, so that both can be joined.
+
+    Of several keys of one such name each gets a number, in their order: two labels of one name void a whole scrape.
+    """
+    names = {key: _label_name(key) for key in sorted(set(keys)) if key in labels}
+    count = Counter(names.values())
+    number: Counter[str] = Counter()
+    found: list[tuple[str, str]] = []
+    for key, name in names.items():
+        number[name] += 1
+        found.append((f"{name}_conflict{number[name]}" if count[name] > 1 else name, clean(labels[key])))
+    return tuple(found)
+
+
+def _label_name(key: str) -> str:
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", re.sub(r"[^a-zA-Z0-9_]", "_", key))
+    return f"label_{words.lower()}"
 
 
 def clean(value: str) -> str:

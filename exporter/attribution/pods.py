@@ -1,4 +1,4 @@
-"""Pods of this node and labels of namespaces, as the API server or the kubelet tells them."""
+"""Pods of this node and namespaces, as the API server or the kubelet tells them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from exporter.attribution.api import Api, ApiError, Backoff, Expired, decoded
-from exporter.attribution.claims import NamespaceLabels, Owner, Pod, Pods, Status
+from exporter.attribution.claims import Namespaces, Owner, Pod, Pods, Status
 from exporter.attribution.watch import Listed, Object, Outage, by_name
 
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
@@ -110,6 +110,6 @@ def _containers(statuses: Sequence[_Container]) -> Iterator[tuple[str, str]]:
             yield identity, container.name
 
 
-def namespace_labels(objects: Mapping[tuple[str, str], Object]) -> NamespaceLabels:
-    """Namespace → its labels."""
-    return {name: item.metadata.labels or {} for (_, name), item in objects.items()}
+def namespaces_of(objects: Mapping[tuple[str, str], Object]) -> Namespaces:
+    """By name."""
+    return {name: item.metadata for (_, name), item in objects.items()}

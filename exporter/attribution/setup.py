@@ -15,14 +15,14 @@ from exporter.attribution.annotations import AnnotationSource
 from exporter.attribution.api import Api, ApiError, service_address
 from exporter.attribution.bridged import BridgeSource
 from exporter.attribution.cgroups import has_slurm
-from exporter.attribution.claims import ClaimSource, NamespaceLabels, Pods, SourceName, Status
+from exporter.attribution.claims import ClaimSource, Namespaces, Pods, SourceName, Status
 from exporter.attribution.dra import AdminClaims, DraSource, Slice, served_version, slice_watch
 from exporter.attribution.held import Wanted
 from exporter.attribution.identity import QUEUE_KEYS
 from exporter.attribution.join import Excluded
 from exporter.attribution.match import concerns
 from exporter.attribution.podresources import PodResources
-from exporter.attribution.pods import PodObject, Poll, namespace_labels, pods
+from exporter.attribution.pods import PodObject, Poll, namespaces_of, pods
 from exporter.attribution.processes import ProcessSource, Running
 from exporter.attribution.slurm import SlurmSource
 from exporter.attribution.squeue import JobDetails
@@ -53,7 +53,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[ClaimSource, ...] = ()
     tasks: tuple[Task, ...] = ()
     pods: Callable[[], Pods] = dict
-    namespaces: Callable[[], NamespaceLabels] = dict
+    namespaces: Callable[[], Namespaces] = dict
     others: Mapping[SourceName, Callable[[], Status]] = {}
     """How those are that claim nothing themselves, and tell more of what others claim."""
     excluded: Excluded = Excluded()
@@ -213,7 +213,7 @@ def _with_pods(
         parts = msgspec.structs.replace(
             parts,
             tasks=(*parts.tasks, namespaces.run),
-            namespaces=lambda: namespace_labels(namespaces.objects),
+            namespaces=lambda: namespaces_of(namespaces.objects),
         )
     return parts
 

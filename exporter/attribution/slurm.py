@@ -132,7 +132,16 @@ class SlurmSource:
             claims += of_lines(files(Path(folder), booted, problems), self._config.vendor)
         for folder in self._objects:
             claims += of_objects(files(Path(folder), booted, problems), self._config.vendor)
-        return tuple(claims), problems
+        order = self._config.device_order
+        return tuple(in_order(claim, order) for claim in claims), problems
+
+
+def in_order(claim: Claim, order: Sequence[int]) -> Claim:
+    """With the device's index instead of Slurm's number. Numbers beyond ``order`` stay."""
+    number = int(claim.names["index"])
+    if number >= len(order):
+        return claim
+    return msgspec.structs.replace(claim, names={**claim.names, "index": str(order[number])})
 
 
 def of_lines(found: Sequence[File], vendor: str) -> Iterator[Claim]:

@@ -31,6 +31,7 @@ FIELDS: Final = ("%A", "%a", "%u", "%P")
 """Job id (of each element of an array its own), account, user, partition. Without a width none is cut."""
 TIMEOUT: Final = 60.0
 MAX_ANSWER: Final = 32 * 1024 * 1024
+MAX_COMPLAINT: Final = 1000
 MAX_WANTED: Final = 1024
 """Jobs of one node that are asked after."""
 MAX_KEPT: Final = 20_000
@@ -38,7 +39,7 @@ MAX_KEPT: Final = 20_000
 WANTED: Final = 30.0
 """Seconds for which a job counts as this node's after a source has named it."""
 LOOK: Final = 1.0
-"""Seconds between two looks at which jobs are wanted."""
+"""Seconds between two looks at which jobs are wanted, beside those for which a new one is a reason."""
 SURE: Final = 60.0
 """Seconds after which a job that is still named has not just ended."""
 
@@ -134,6 +135,8 @@ class JobDetails:
         self._known: Mapping[str, Details] = {}
         self._wanted: dict[str, float] = {}
         """Job → when a source named it last."""
+        self._news = asyncio.Event()
+        """A job is wanted that was not wanted before."""
         self._untold: tuple[str, ...] = ()
         """What the last questions were about, where the answers told of nothing that was asked."""
         self._answered_at = float("-inf")
@@ -154,8 +157,13 @@ class JobDetails:
         now = time.monotonic()
         for claim in claims:
             name = claim.job_name.casefold()
-            if name and claim.job_kind == "SlurmJob" and (name in self._wanted or len(self._wanted) < MAX_WANTED):
-                self._wanted[name] = now
+            if not name or claim.job_kind != "SlurmJob":
+                continue
+            if name not in self._wanted:
+                if len(self._wanted) >= MAX_WANTED:
+                    continue
+                self._news.set()
+            self._wanted[name] = now
 
     def fill(self, claim: Claim) -> Claim:
         """The claim with what is known of its job; what the claim's own source knows of it stays."""
@@ -181,8 +189,13 @@ class JobDetails:
             self._wanted = {name: at for name, at in self._wanted.items() if now - at <= WANTED}
             if self._wanted.keys() - self._known.keys() and now - asked_at >= self._period:
                 asked_at = now
+                if self._status.up and not self._status.last_success:
+                    self._status = Status(up=True, hint="asked, and it has not answered yet")
                 await self._ask(tuple(self._wanted))
-            await asyncio.sleep(pause)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
+            self._news.clear()
 
     async def _ask(self, wanted: Sequence[str]) -> None:
         known: Mapping[str, Details] = self._known
@@ -241,30 +254,55 @@ async def _by_sluid() -> dict[str, Details]:
 
 async def output(command: Sequence[str], limit: float) -> bytes:
     """What the program prints. Raises OSError, of which TimeoutError, and ValueError."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = await _begin(command)
+    complaining = asyncio.create_task(_complaint(process))
     try:
         async with asyncio.timeout(limit):
             output = await _all(process)
+            complaint = await asyncio.shield(complaining)
             await process.wait()
     except TimeoutError:
-        await _end(process)
+        await _end(process, complaining)
         raise TimeoutError(f"it does not end within {limit:g} seconds") from None
     except BaseException:
-        await _end(process)
+        await _end(process, complaining)
         raise
     if process.returncode:
-        raise ValueError(f"it ended with {process.returncode}")
+        raise ValueError(f"it ended with {process.returncode}{complaint}")
     return output
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the program and what it started, and read the rest: only then is the pipe closed."""
+async def _begin(command: Sequence[str]) -> asyncio.subprocess.Process:
+    """Cancelled in the middle of it, asyncio would wait for as long as the program's children hold its pipes open."""
+    beginning = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(beginning)
+    except asyncio.CancelledError:
+        with suppress(OSError):
+            process = await beginning
+            await _end(process, asyncio.create_task(_complaint(process)))
+        raise
+
+
+async def _complaint(process: asyncio.subprocess.Process) -> str:
+    """The first line of what it says went wrong; the rest is read, lest it wait for its reader."""
+    said = b""
+    while process.stderr is not None and (part := await process.stderr.read(4096)):
+        said += part[: MAX_COMPLAINT - len(said)]
+    line = clean(next(iter(said.decode("utf-8", "replace").splitlines()), ""))
+    return f": {line}" if line else ""
+
+
+async def _end(process: asyncio.subprocess.Process, complaining: asyncio.Task[str]) -> None:
+    """Kill the program and what it started, and read the rest: only then are the pipes closed."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     # One that has left the group may hold the pipe.
@@ -272,7 +310,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(1):
             while process.stdout is not None and await process.stdout.read(65536):
                 pass
+            await complaining
             await process.wait()
+    complaining.cancel()
 
 
 async def _all(process: asyncio.subprocess.Process) -> bytes:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from exporter.config import checks
-from exporter.config.checks import checked
+from exporter.config.checks import SECONDS, checked
 
-Seconds: Final[dict[str, Any]] = {"unit": "seconds"}
 Switch = bool | Literal["auto"]
 LabelKey = Annotated[str, Meta(min_length=1, max_length=317)]
 """A key of a Kubernetes label: an optional prefix of 253 characters and a name of 63."""
@@ -20,7 +19,16 @@ class TenantSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A place where the tenant may stand. The first that has one counts."""
 
     source: Annotated[
-        Literal["pod_label", "pod_annotation", "namespace_label", "namespace", "queue", "slurm_account", "value"],
+        Literal[
+            "pod_label",
+            "pod_annotation",
+            "namespace_label",
+            "namespace_annotation",
+            "namespace",
+            "queue",
+            "slurm_account",
+            "value",
+        ],
         Meta(description="Where to look."),
     ]
     key: Annotated[
@@ -54,11 +62,11 @@ class KubernetesAttribution(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         checked(checks.HOST_PATH),
         Meta(description="The kubelet's PodResources socket. In a container mount its directory, not the file."),
     ] = "{var_lib}/kubelet/pod-resources/kubelet.sock"
-    poll: Annotated[float, Meta(ge=1, le=300, description="Period of asking the kubelet.", extra=Seconds)] = 10.0
+    poll: Annotated[float, Meta(ge=1, le=300, description="Period of asking the kubelet.", extra=SECONDS)] = 10.0
     hold: Annotated[
         float,
         Meta(
-            ge=0, le=3600, description="How long the last good answer of a source counts after it fails.", extra=Seconds
+            ge=0, le=3600, description="How long the last good answer of a source counts after it fails.", extra=SECONDS
         ),
     ] = 60.0
     pods_from: Annotated[
@@ -93,7 +101,7 @@ class KubernetesAttribution(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         Meta(description="Certificates of the kubelet; empty: it is not verified, as it usually signs its own."),
     ] = ""
     namespaces: Annotated[
-        bool, Meta(description="Watch namespaces, too: for tenants that come from a namespace's labels.")
+        bool, Meta(description="Watch namespaces, too: for tenants that come from a namespace's labels or annotations.")
     ] = False
     dra: Annotated[
         Switch, Meta(description="Resolve devices of Dynamic Resource Allocation. `auto`: where a pod holds any.")
@@ -129,16 +137,25 @@ class SlurmAttribution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         checked(checks.NAME_OR_EMPTY),
         Meta(description="The vendor whose devices the files number; empty: the only one that is here."),
     ] = ""
-    poll: Annotated[float, Meta(ge=1, le=300, description="Period of reading the files.", extra=Seconds)] = 5.0
+    device_order: Annotated[
+        tuple[Annotated[int, Meta(ge=0, le=9999)], ...],
+        Meta(
+            max_length=2048,
+            description="Where Slurm numbers devices in another order: the index of its device 0, of its device 1, and "
+            "so on. With `AutoDetect` in gres.conf both are the same.",
+        ),
+    ] = ()
+    poll: Annotated[float, Meta(ge=1, le=300, description="Period of reading the files.", extra=SECONDS)] = 5.0
     details: Annotated[
         Literal["none", "squeue"],
         Meta(
-            description="Where account, user and partition of a job come from, beyond the files. `squeue` is asked for "
-            "a text of these fields, and for JSON only where a job is known by its SLUID alone (Slurm 26.05)."
+            description="Where account, user and partition of a job come from, beyond the files. `squeue` must be on "
+            "the agent's PATH, and may tell its user of others' jobs (PrivateData). It is asked for a text of these "
+            "fields, and for JSON only where a job is known by its SLUID alone (Slurm 26.05)."
         ),
     ] = "none"
     details_poll: Annotated[
-        float, Meta(ge=30, le=86400, description="Period of asking the controller, at most.", extra=Seconds)
+        float, Meta(ge=30, le=86400, description="Period of asking the controller, at most.", extra=SECONDS)
     ] = 300.0
 
 
@@ -214,7 +231,8 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         tuple[LabelKey, ...],
         Meta(
             max_length=16,
-            description="Labels of pods to put on `accel_allocation_info`, as `label_<key>`. None by default: each "
+            description="Labels of pods to put on `accel_allocation_info`, called as in kube-state-metrics' "
+            "`kube_pod_labels` (`teamName` is `label_team_name`). None by default: each "
             "value is a series.",
         ),
     ] = ()

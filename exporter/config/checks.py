@@ -16,6 +16,9 @@ from exporter.config import regex
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 HOST_PLACEHOLDERS: Final = ("proc", "sys", "dev", "kmsg", "run", "var_lib", "etc", "opt")
 
+SECONDS: Final[dict[str, Any]] = {"unit": "seconds"}
+"""``extra`` of a setting in seconds."""
+
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 _PATH: Final = re.compile(r"(\{(?P<name>[^{}]*)\})?(?P<rest>/[^{}\x00]*)")
 _SERIES: Final = re.compile(r"[A-Za-z0-9_:*?\[\]!-]{1,200}")
@@ -35,6 +38,12 @@ def checked(check: Check) -> Meta:
     """For ``Annotated``: the text must pass ``check``."""
     extra: dict[str, Any] = {"check": check}
     return Meta(extra=extra)
+
+
+def keys_are_collectors(description: str) -> Meta:
+    """For ``Annotated``: the keys are names of collectors."""
+    extra: dict[str, Any] = {"keys": "collectors"}
+    return Meta(description=description, extra=extra)
 
 
 def is_address(text: str) -> bool:

@@ -7,36 +7,21 @@ read them from here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from collectors.base import Group, HostPaths
+from collectors.base import Group
 from exporter.config import checks
 from exporter.config.attribution import Attribution
-from exporter.config.checks import checked
+from exporter.config.checks import SECONDS, checked, keys_are_collectors
+from exporter.config.collectors import CollectorConfig, RawChoice, SeriesNames
 from exporter.config.otlp import Otlp
-from exporter.config.problems import ConfigError, Problem
-
-__all__ = ["Config", "ConfigError", "Problem", "expand"]
+from exporter.config.paths import Paths
 
 DEFAULT_PORT: Final = 9859
 """Not 9090, 9100, 9400 or 8080, which other programs of such a node listen on."""
-
-SOURCES: Final = ("auto", "native", "bridge", "both")
-BRIDGED: Final = ("auto", "bridge", "both")
-"""Sources with which the bridge may be in use."""
-
-OptionValue = bool | int | float | str | tuple[str, ...]
-RawChoice = Literal["default", "all", "none"]
-Seconds: Final[dict[str, Any]] = {"unit": "seconds"}
-SeriesNames = Annotated[tuple[Annotated[str, checked(checks.SERIES)], ...], Meta(max_length=2000)]
-
-
-def _keys_are_collectors(description: str) -> Meta:
-    extra: dict[str, Any] = {"keys": "collectors"}
-    return Meta(description=description, extra=extra)
 
 
 class NodeLabels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,10 +41,10 @@ class Intervals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     An interval that is not set follows `normal`: `fast` is never longer and `slow` never shorter.
     """
 
-    fast: Annotated[float, Meta(ge=0.1, le=3600, description="Period of what moves quickly.", extra=Seconds)] = 1.0
-    normal: Annotated[float, Meta(ge=0.1, le=3600, description="Period of most readings.", extra=Seconds)] = 5.0
+    fast: Annotated[float, Meta(ge=0.1, le=3600, description="Period of what moves quickly.", extra=SECONDS)] = 1.0
+    normal: Annotated[float, Meta(ge=0.1, le=3600, description="Period of most readings.", extra=SECONDS)] = 5.0
     slow: Annotated[
-        float, Meta(ge=0.1, le=3600, description="Period of what rarely changes or is costly to read.", extra=Seconds)
+        float, Meta(ge=0.1, le=3600, description="Period of what rarely changes or is costly to read.", extra=SECONDS)
     ] = 60.0
 
     def period(self, group: Group) -> float:
@@ -76,7 +61,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             ge=0.1,
             le=600,
             description="A reading that takes longer is given up, and its process is killed and started anew.",
-            extra=Seconds,
+            extra=SECONDS,
         ),
     ] = 10.0
     max_age_periods: Annotated[
@@ -93,19 +78,19 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             ge=0.1,
             le=3600,
             description="Pause before the first restart of a process that failed; doubles each time.",
-            extra=Seconds,
+            extra=SECONDS,
         ),
     ] = 1.0
-    backoff_max: Annotated[float, Meta(ge=0.1, le=86400, description="The longest such pause.", extra=Seconds)] = 300.0
+    backoff_max: Annotated[float, Meta(ge=0.1, le=86400, description="The longest such pause.", extra=SECONDS)] = 300.0
     retry_unavailable: Annotated[
         float,
         Meta(
-            ge=1, le=86400, description="Pause before a vendor that is not present is looked for again.", extra=Seconds
+            ge=1, le=86400, description="Pause before a vendor that is not present is looked for again.", extra=SECONDS
         ),
     ] = 60.0
     stop_grace: Annotated[
         float,
-        Meta(ge=0, le=60, description="How long a reading under way may go on when the agent stops.", extra=Seconds),
+        Meta(ge=0, le=60, description="How long a reading under way may go on when the agent stops.", extra=SECONDS),
     ] = 5.0
     worker_memory_mib: Annotated[
         int,
@@ -139,93 +124,12 @@ class SchemaChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = ""
 
 
-class Bridge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a vendor's own exporter is read, and how much of it is accepted."""
-
-    timeout: Annotated[
-        float, Meta(ge=0.1, le=300, description="For a whole scrape. Below `collection.deadline`.", extra=Seconds)
-    ] = 5.0
-    max_bytes: Annotated[
-        int, Meta(ge=1024, le=1 << 30, description="The largest page, before and after decompression.")
-    ] = 32 * 1024 * 1024
-    max_series: Annotated[
-        int, Meta(ge=1, le=10_000_000, description="A page with more series that the catalogue knows is refused.")
-    ] = 50_000
-    max_age: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=86400,
-            description="A sample whose own timestamp is older is left out; 0: timestamps are not looked at.",
-            extra=Seconds,
-        ),
-    ] = 300.0
-    bearer_token_file: Annotated[
-        str, checked(checks.PATH_OR_EMPTY), Meta(description="A token to send, read again at each scrape.")
-    ] = ""
-    ca_file: Annotated[
-        str, checked(checks.PATH_OR_EMPTY), Meta(description="Certificates to trust for https; empty: the system's.")
-    ] = ""
-
-
-class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One vendor's collector. The key is its name; `accel-exporter doctor` lists the names."""
-
-    enabled: Annotated[
-        bool | Literal["auto"],
-        Meta(description="`auto`: if there are signs of the vendor on this node. `true`: always try. `false`: never."),
-    ] = "auto"
-    source: Annotated[
-        str,
-        checked(checks.NAME),
-        Meta(
-            description="`native`: the vendor's library or tools. `bridge`: the vendor's own exporter. `both`: native, "
-            "and through the bridge what only the vendor's exporter has. `auto`: bridge if `url` is set, else native. "
-            "Where a vendor can be read natively in several ways, also the name of one (its page lists them)."
-        ),
-    ] = "auto"
-    url: Annotated[
-        str,
-        checked(checks.URL),
-        Meta(description="Where the vendor's own exporter answers, for the bridge; empty: its usual address."),
-    ] = ""
-    bridge: Bridge = Bridge()
-    passthrough: Annotated[
-        bool,
-        Meta(
-            description="Bridge only: serve the raw series, too. Off by default, since Prometheus usually scrapes the "
-            "vendor's exporter already."
-        ),
-    ] = False
-    profile: Annotated[
-        str,
-        checked(checks.NAME),
-        Meta(description="The spelling of raw names and labels, where versions of the vendor's exporter differ."),
-    ] = "default"
-    options: Annotated[
-        Mapping[str, OptionValue],
-        Meta(description="The collector's own options; its README lists them.", extra={"options": True}),
-    ] = {}
-    fast: Annotated[
-        SeriesNames,
-        Meta(description="Raw series to read in the fast group, whatever their usual one."),
-    ] = ()
-    expected_devices: Annotated[
-        Annotated[int, Meta(ge=0, le=4096)] | None,
-        Meta(description="How many devices this node should have; null: the most that were seen since the start."),
-    ] = None
-    raw: Annotated[
-        RawChoice | SeriesNames | None,
-        Meta(description="As `schema.raw`, for this collector alone; null: `schema.raw` counts."),
-    ] = None
-
-
 class Simulation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Devices that do not exist, for demonstrations and load tests. `accel_info` marks them as simulated."""
 
     devices: Annotated[
         Mapping[str, Annotated[int, Meta(ge=1, le=4096)]],
-        _keys_are_collectors("Number of simulated devices by collector. If there are any, no real device is read."),
+        keys_are_collectors("Number of simulated devices by collector. If there are any, no real device is read."),
     ] = {}
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description="The same seed gives the same numbers.")] = 0
     scenario: Annotated[
@@ -239,7 +143,7 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = "mix"
     parts: Annotated[
         Mapping[str, Annotated[int, Meta(ge=0, le=4096)]],
-        _keys_are_collectors("How many of a collector's simulated devices are cut into parts."),
+        keys_are_collectors("How many of a collector's simulated devices are cut into parts."),
     ] = {}
     distinct: Annotated[
         bool, Meta(description="Give nearly every series a number of its own; equal ones flatter load tests.")
@@ -272,45 +176,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ge=0,
             le=604800,
             description="For how long after a fault the device's health stays what the fault made it.",
-            extra=Seconds,
+            extra=SECONDS,
         ),
     ] = 600.0
-
-
-class Paths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the host's files are: a container mounts them elsewhere. Paths may refer to others, as the defaults do."""
-
-    root: Annotated[
-        str,
-        checked(checks.PATH_OR_EMPTY),
-        Meta(description="Where the host's root directory is mounted; moves all paths below that begin with `{root}`."),
-    ] = ""
-    proc: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's procfs.")] = "{root}/proc"
-    sys: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's sysfs.")] = "{root}/sys"
-    dev: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's device files.")] = "{root}/dev"
-    kmsg: Annotated[str, checked(checks.DEVICE_PATH), Meta(description="The kernel's log.")] = "{dev}/kmsg"
-    run: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's `/run`.")] = "{root}/run"
-    var_lib: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's `/var/lib`.")] = "{root}/var/lib"
-    etc: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's `/etc`.")] = "{root}/etc"
-    opt: Annotated[str, checked(checks.ROOTED_PATH), Meta(description="The host's `/opt`.")] = "{root}/opt"
-    libraries: Annotated[
-        Mapping[str, Annotated[str, checked(checks.SEARCH_PATH)]],
-        _keys_are_collectors(
-            "Directories in which a collector's libraries are looked for first, by collector (as in `LD_LIBRARY_PATH`)."
-        ),
-    ] = {}
-
-    @property
-    def host(self) -> HostPaths:
-        """The host's directories, without placeholders."""
-        found = {"root": self.root.rstrip("/")}
-        for name in ("proc", "sys", "dev", "run", "var_lib", "etc", "opt", "kmsg"):
-            found[name] = _fill(getattr(self, name), found)
-        return HostPaths(**{name: path for name, path in found.items() if name != "root"})
-
-    def resolve(self, template: str) -> str:
-        """A path of this section without placeholders."""
-        return expand(template.replace("{root}", self.root.rstrip("/")), self.host)
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -331,14 +199,14 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     header_timeout: Annotated[
         float,
         Meta(
-            ge=0.1, le=600, description="For a client to send its request, the TLS handshake included.", extra=Seconds
+            ge=0.1, le=600, description="For a client to send its request, the TLS handshake included.", extra=SECONDS
         ),
     ] = 10.0
     write_timeout: Annotated[
-        float, Meta(ge=0.1, le=600, description="For a client to take the answer.", extra=Seconds)
+        float, Meta(ge=0.1, le=600, description="For a client to take the answer.", extra=SECONDS)
     ] = 30.0
     idle_timeout: Annotated[
-        float, Meta(ge=0, le=3600, description="How long a connection is kept for the next request.", extra=Seconds)
+        float, Meta(ge=0, le=3600, description="How long a connection is kept for the next request.", extra=SECONDS)
     ] = 75.0
     socket_mode: Annotated[
         str, checked(checks.SOCKET_MODE), Meta(description="Permissions of Unix sockets in `listen`.")
@@ -354,7 +222,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = False
     release_seconds: Annotated[
         float,
-        Meta(ge=1, le=3600, description="After so long the devices are taken up again by themselves.", extra=Seconds),
+        Meta(ge=1, le=3600, description="After so long the devices are taken up again by themselves.", extra=SECONDS),
     ] = 600.0
 
 
@@ -392,7 +260,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     collection: Collection = Collection()
     schema: SchemaChoice = SchemaChoice()
     collectors: Annotated[
-        Mapping[str, CollectorConfig], _keys_are_collectors("Settings of each vendor's collector, by its name.")
+        Mapping[str, CollectorConfig], keys_are_collectors("Settings of each vendor's collector, by its name.")
     ] = {}
     simulate: Simulation = Simulation()
     device_classes: Annotated[
@@ -413,16 +281,3 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     http: Http = Http()
     admin: Admin = Admin()
     log: Log = Log()
-
-
-def expand(template: str, paths: HostPaths) -> str:
-    """Put the host's directories into a path such as ``{proc}/driver/x``. Raises ValueError for another placeholder."""
-    return _fill(template, {name: getattr(paths, name) for name in checks.HOST_PLACEHOLDERS})
-
-
-def _fill(template: str, known: Mapping[str, str]) -> str:
-    for name in checks.PLACEHOLDER.findall(template):
-        if name not in known:
-            words = ", ".join(f"{{{each}}}" for each in known)
-            raise ValueError(f"{template!r}: there is no placeholder {{{name}}}; expected one of {words}")
-    return checks.PLACEHOLDER.sub(lambda match: known[match[1]], template)

@@ -117,8 +117,6 @@ VARIABLES: Final[tuple[Variable, ...]] = (
 )
 """In the order in which they count: of two for one key the first."""
 
-RESOURCE_VARIABLES: Final = ("OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME", "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS")
-"""Read when the resource is detected (exporter/otlp/resource.py)."""
 TEMPORALITY: Final = EXPORTER + "METRICS_TEMPORALITY_PREFERENCE"
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from exporter.config import checks
-from exporter.config.checks import checked
+from exporter.config.checks import SECONDS, checked
 
 Protocol = Literal["http/protobuf", "grpc"]
-Seconds: Final[dict[str, Any]] = {"unit": "seconds"}
 DEFAULT_ENDPOINTS: Final[Mapping[Protocol, str]] = {
     "http/protobuf": "http://localhost:4318",
     "grpc": "http://localhost:4317",
@@ -42,9 +41,9 @@ class OtlpEndpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Meta(description="A file with more of them, a line `NAME: VALUE` each; read again whenever it changes."),
     ] = ""
     compression: Annotated[Literal["gzip", "none"], Meta(description="How requests are compressed.")] = "gzip"
-    timeout: Annotated[float, Meta(ge=0.1, le=300, description="For one request.", extra=Seconds)] = 10.0
+    timeout: Annotated[float, Meta(ge=0.1, le=300, description="For one request.", extra=SECONDS)] = 10.0
     interval: Annotated[
-        float, Meta(ge=1, le=3600, description="Period of sending what `/metrics` would show.", extra=Seconds)
+        float, Meta(ge=1, le=3600, description="Period of sending what `/metrics` would show.", extra=SECONDS)
     ] = 60.0
     certificate: Annotated[
         str,
@@ -119,10 +118,10 @@ class Otlp(OtlpEndpoint, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = 3 * 1024 * 1024
     give_up_after: Annotated[
-        float, Meta(ge=0, le=86400, description="For how long one request is tried again.", extra=Seconds)
+        float, Meta(ge=0, le=86400, description="For how long one request is tried again.", extra=SECONDS)
     ] = 300.0
     stop_timeout: Annotated[
-        float, Meta(ge=0, le=60, description="For the last requests when the agent stops.", extra=Seconds)
+        float, Meta(ge=0, le=60, description="For the last requests when the agent stops.", extra=SECONDS)
     ] = 5.0
 
 

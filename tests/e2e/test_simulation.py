@@ -57,7 +57,7 @@ def test_a_host_without_accelerators_is_simulated_on_demand_alone(tmp_path: Path
 
 
 @pytest.mark.parametrize("text", ["nvidia", "nvidia=0", "nvidia=x", "acme=1"])
-def test_a_wrong_simulation_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_wrong_simulation_is_refused(text: str) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "exporter", "serve", "--simulate", text, "--listen", "127.0.0.1:0"],
         capture_output=True,

@@ -153,7 +153,7 @@ def test_hostile_names_are_cut_and_cleaned(page: PageServer, catalogue: Catalogu
     assert [claim.pod for claim in source.claims()] == [("a" + "b" * 500)[:MAX_TEXT]]
 
 
-def test_a_new_device_waits_for_its_position(page: PageServer, catalogue: Catalogue) -> None:
+def test_a_new_device_waits_for_its_position(page: PageServer) -> None:
     page.body = gpu(1, B)
     collector = open_collector(bridge_settings(page.url, tables({"pod": ("pod",)}), share_seconds=0))
     assert [device.uuid for device in collector.discover()] == [B]

@@ -276,7 +276,7 @@ def test_a_vendors_flavour_leaves_the_other_vendors_alone(tmp_path: Path) -> Non
         assert config.labels.node is False
 
 
-def test_the_agent_finds_its_configuration_and_listens_where_the_port_is(tmp_path: Path) -> None:
+def test_the_agent_finds_its_configuration_and_listens_where_the_port_is() -> None:
     objects = render({"port": 9999, "listenAddress": "[::]"})
     (pod,) = pods(objects).values()
     (container,) = pod["containers"]

@@ -239,14 +239,14 @@ async def test_labels_of_namespaces_are_gathered_once_for_all_workloads(
     kubelet: Kubelet, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gathered = 0
-    really = metadata.namespace_labels
+    really = metadata.namespaces_of
 
     def counting(*told: object) -> object:
         nonlocal gathered
         gathered += 1
         return really(*told)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("exporter.attribution.setup.namespace_labels", counting)
+    monkeypatch.setattr("exporter.attribution.setup.namespaces_of", counting)
     sharers = [holding(f"p-{number}", 0, suffix=f"::{number}") for number in range(200)]
     kubelet.script = pods(sharers)
     async with agent(kubelet, server) as found:

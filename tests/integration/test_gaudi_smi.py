@@ -265,7 +265,7 @@ def test_a_child_that_keeps_the_pipe_open_does_not_hold_us_up(host: Host, smi: S
     until(lambda: not _runs(int(child.read_text())), "what hl-smi started still runs")
 
 
-def test_a_collector_that_is_killed_leaves_no_command_behind(smi: Smi, tmp_path: Path) -> None:
+def test_a_collector_that_is_killed_leaves_no_command_behind(smi: Smi) -> None:
     smi.apply(devices=[], hang=True)
     code = "import sys; from collectors.gaudi.program import Runner; Runner().run([sys.argv[1], '-Q', 'index'], 60.0)"
     process = subprocess.Popen([sys.executable, "-c", code, str(smi.program)])

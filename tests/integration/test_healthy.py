@@ -99,7 +99,7 @@ def test_it_tells_nobody_else(tmp_path: Path) -> None:
         assert "ask as its user, or as root" in done.stderr
 
 
-def test_an_agent_that_is_not_alive_says_why(tmp_path: Path) -> None:
+def test_an_agent_that_is_not_alive_says_why() -> None:
     """The agent's own verdict is told as it is: here by a process that says that it is neither alive nor ready."""
     program = (
         "import asyncio, sys\n"

@@ -62,9 +62,7 @@ async def test_pods_come_and_go_with_the_polls_and_the_same_list_is_no_change(ku
 
 @pytest.mark.parametrize(("denial", "kind"), [("token", "unauthorized"), ("role", "forbidden")])
 @in_loop
-async def test_a_denied_list_is_told_and_what_was_known_stays(
-    kubelet: ApiServer, denial: str, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_denied_list_is_told_and_what_was_known_stays(kubelet: ApiServer, denial: str, kind: str) -> None:
     found = Polled(kubelet)
     async with running(found.run()):
         await until(lambda: found.names == {"a"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.fakes.neuron import MACHINES, NeuronHost, make_host
+from tests.fakes.neuron import MACHINES, make_host
 from tests.integration.neuron_rig import Rig, rig
 
 COUNTER = "neuron_core1/stats/status/hw_hbm_ue_error/total"
@@ -18,7 +18,7 @@ def events(found: Rig) -> list[tuple[str, str]]:
     ]
 
 
-def hbm_line(host: NeuronHost, device: int, serial: str) -> str:
+def hbm_line(device: int, serial: str) -> str:
     return (
         f"NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR instance-id=i-0a1b2c3d4e5f60718 hostname=h nd-id={device} nc-id=1"
         f" serial-num={serial} action=TERMINATE_INSTANCE"
@@ -30,7 +30,7 @@ def test_a_line_of_the_kernels_log_is_an_event_of_the_device_with_its_serial_num
     host = make_host(tmp_path / "host", MACHINES["trn2"])
     with rig(host, "sysfs") as found:
         assert events(found) == []
-        host.log(hbm_line(host, 0, host.machine.serial(1)))
+        host.log(hbm_line(0, host.machine.serial(1)))
         before = time.time()
         found.sample()
         assert events(found) == [("1", "neuron:HBM_UNCORRECTABLE_ERROR")]
@@ -42,7 +42,7 @@ def test_a_line_of_the_kernels_log_is_an_event_of_the_device_with_its_serial_num
 
 def test_what_was_logged_before_is_past(tmp_path: Path) -> None:
     host = make_host(tmp_path / "host", MACHINES["trn2"])
-    host.log(hbm_line(host, 0, host.machine.serial(0)))
+    host.log(hbm_line(0, host.machine.serial(0)))
     with rig(host, "sysfs") as found:
         assert events(found) == []
 
@@ -66,7 +66,7 @@ def test_the_same_error_in_both_sources_counts_once_in_either_order(tmp_path: Pa
     host = make_host(tmp_path / "host", MACHINES["trn2"])
     code = "neuron:HBM_UNCORRECTABLE_ERROR"
     with rig(host, "sysfs") as found:
-        host.log(hbm_line(host, 0, host.machine.serial(0)))
+        host.log(hbm_line(0, host.machine.serial(0)))
         found.sample()
         assert events(found) == [("0", code)]
         host.write(0, COUNTER, "1\n")  # older drivers count when the process exits
@@ -75,7 +75,7 @@ def test_the_same_error_in_both_sources_counts_once_in_either_order(tmp_path: Pa
         host.write(0, COUNTER, "2\n")
         found.sample()
         assert events(found) == [("0", code)]
-        host.log(hbm_line(host, 0, host.machine.serial(0)))
+        host.log(hbm_line(0, host.machine.serial(0)))
         found.sample()
         assert events(found) == []
 

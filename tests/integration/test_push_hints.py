@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from tests.otlp_servers import receiver
 from tests.serving import run, until
 
 SECRET = "s3cr3t-of-ours"
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def told(settings: dict[str, Any]) -> OtlpEndpoint:

@@ -19,7 +19,8 @@ from exporter.config.attribution import Attribution, StaticOwner
 from exporter.model import Read, Reply, Request
 from exporter.process import WorkerProcess
 from exporter.selfmetrics import SelfMetrics
-from exporter.supervisor import MAX_TROUBLES, Runner
+from exporter.supervisor import Runner
+from exporter.troubles import MAX_TROUBLES
 from tests.acme import series
 from tests.integration.test_agent import Stage, power
 from tests.integration.test_supervisor import World, live, running, until
@@ -99,7 +100,7 @@ def test_a_release_while_a_worker_starts_opens_nothing(world: World, monkeypatch
     assert world.closed() == []
 
 
-def test_a_start_that_is_cut_short_leaves_no_process(tmp_path: Path) -> None:
+def test_a_start_that_is_cut_short_leaves_no_process() -> None:
     """At each of the moments in which it can be."""
 
     def children() -> set[int]:
@@ -256,7 +257,7 @@ def test_a_flood_of_troubles_is_bounded_in_the_log_and_hides_no_death(
 ) -> None:
     def told(runner: Runner) -> None:
         for number in range(5000):
-            runner._log_once(f"transient: {number}", "normal")
+            runner.troubles.say(f"transient: {number}", "normal")
         runner._failed("crashed", "SIGSEGV", "report it")
 
     async def story(world: World) -> None:

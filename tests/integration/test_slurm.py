@@ -219,9 +219,16 @@ async def test_a_job_that_is_known_by_its_sluid_alone_is_found_in_the_json(contr
     ("script", "hint"),
     [
         pytest.param("exit 3", "ended with 3", id="exit code"),
+        pytest.param(
+            "echo slurm_load_jobs error: Unable to contact slurm controller '(connect failure)' >&2; exit 1",
+            "ended with 1: slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+            id="complains",
+        ),
+        pytest.param("yes error | head -c 3000000 >&2; exit 1", "ended with 1: error", id="complains much"),
         pytest.param("echo error: no controller", "not understood", id="no list"),
         pytest.param("yes 0123456789 | head -c 40000000", "more than 33554432 bytes", id="40 MB"),
         pytest.param("exec sleep 60", "does not end within", id="hangs"),
+        pytest.param("exec >&-; exec sleep 60", "does not end within", id="hangs with nothing more to say"),
         pytest.param("sleep 60 & echo '{'; wait", "does not end within", id="hangs with a child"),
         pytest.param("sleep 60 & echo '{'", "does not end within", id="leaves a child that holds the pipe"),
     ],
@@ -338,6 +345,19 @@ async def test_a_program_that_hangs_is_ended_with_its_children(install: Install,
     assert time.monotonic() - began < 10
     pids = [int((tmp_path / name).read_text()) for name in ("child", "self")]
     await until(lambda: not any(_lives(pid) for pid in pids))
+
+
+@in_loop
+async def test_whenever_it_is_cancelled_it_ends_with_all_that_it_started(install: Install) -> None:
+    """The children of the program would write for ever, and nobody reads any more."""
+    install("yes error | head -c 3000000 >&2; exit 1")
+    for number in range(60):
+        task = asyncio.create_task(squeue.output(squeue.TEXT, 10.0))
+        await asyncio.sleep(number / 2000)
+        task.cancel()
+        await asyncio.wait((task,), timeout=10)
+        assert task.done()
+        assert task.cancelled() or isinstance(task.exception(), ValueError)
 
 
 def _lives(pid: int) -> bool:

@@ -23,7 +23,7 @@ from exporter.attribution.squeue import JobDetails
 from exporter.catalogue import load
 from exporter.config import Config
 from exporter.config import attribution as settings
-from exporter.config.model import Paths
+from exporter.config.paths import Paths
 from exporter.model import GroupSample, Layout, Snapshot
 from exporter.selfmetrics import SelfMetrics
 from tests.attribution_rig import in_loop, until

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from exporter.config import CollectorConfig
 from exporter.config.attribution import StaticOwner
-from exporter.config.model import Bridge
+from exporter.config.collectors import Bridge
 from exporter.families import parse_labels
 from exporter.status import openapi
 from exporter.status.model import Devices, History, Mapped, Settings, Status

@@ -157,7 +157,7 @@ def test_another_agent_is_read_through_its_api(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(story(), 100))
 
 
-def test_something_else_than_an_agent_is_told(tmp_path: Path) -> None:
+def test_something_else_than_an_agent_is_told() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = (await reader.readuntil(b"\r\n\r\n")).decode()
         asked.append(request)

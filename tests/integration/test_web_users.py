@@ -104,7 +104,7 @@ def test_names_and_passwords_are_any_text(tmp_path: Path, name: str, password: s
     run(test)
 
 
-def test_a_password_is_computed_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_is_computed_once(site: Site) -> None:
     async def test() -> None:
         costly = site.folder / "web.yaml"
         site.configure(tls=False, basic_auth_users={"prometheus": hashed("right", 11)})

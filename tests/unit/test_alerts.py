@@ -113,7 +113,7 @@ def test_a_base_takes_the_place_of_the_folder(base: str, tmp_path: Path) -> None
     assert {path: (ROOT / path).read_bytes() for path in WANTED} == before, "no file of the repository is touched"
 
 
-def test_a_base_changes_nothing_but_the_links(tmp_path: Path) -> None:
+def test_a_base_changes_nothing_but_the_links() -> None:
     other = files.with_links("https://example.com/r/").replace("https://example.com/r/", "docs/runbooks/")
     assert yaml.safe_load(other) == yaml.safe_load(WANTED[files.RULES])
 

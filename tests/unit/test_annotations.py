@@ -85,6 +85,15 @@ def test_init_containers_come_first_where_they_are_counted() -> None:
     assert slices(f"{A},NVIDIA,1,2:;;", ["c1", "c2"], ["first"]) == [("c1", A, "0.0")]
 
 
+def test_the_last_container_may_have_nothing_and_no_end() -> None:
+    """Volcano puts the sign between containers: volcano.sh/vgpu-ids-new of two, of which the first has a slice."""
+    assert slices(f"{A},NVIDIA,1,2:;") == [("c1", A, "0.0")]
+    assert slices(f"{A},NVIDIA,1,2:", ["only"]) == [("only", A, "0.0")]
+    assert slices(f";{A},NVIDIA,1,2:") == [("c2", A, "1.0")]
+    # A sign behind each of the two, where those of initialization do not count.
+    assert slices(f"{A},NVIDIA,1,2:;{B},NVIDIA,1,2:;", init=["first"]) == [("c1", A, "0.0"), ("c2", B, "1.0")]
+
+
 def test_where_the_count_fits_nothing_the_container_is_not_guessed() -> None:
     assert slices(f"{A},NVIDIA,1,2:;;;;;") == [("", A, "0.0")]
     assert slices(f"{A},NVIDIA,1,2:;", []) == [("", A, "0.0")]

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from exporter.attribution import api
 from exporter.attribution.api import ApiError, Backoff, decoded, service_address
 from exporter.attribution.claims import Owner
-from exporter.attribution.pods import PodObject, namespace_labels, pods
+from exporter.attribution.pods import PodObject, namespaces_of, pods
 from exporter.attribution.watch import Listed, Object, by_name
-from tests.fakes.apiserver.objects import Json, namespace, pod
+from tests.fakes.apiserver.objects import Json, pod
 
 ID = "0123456789abcdef" * 4
 HASH = "92617437c0ed1afb5e49f4240931da98"
@@ -112,10 +112,12 @@ def test_metadata_alone_gives_what_it_has() -> None:
     assert (found.labels, found.phase, found.containers, found.container_order) == ({}, "", {}, [])
 
 
-def test_labels_of_namespaces() -> None:
+def test_labels_and_annotations_of_namespaces() -> None:
     decoder = msgspec.json.Decoder(Listed[Object])
-    found = decoded(decoder, json.dumps({"items": [namespace("ns", {"team": "red"})]}).encode(), "")
-    assert namespace_labels(by_name(found.items or ()))["ns"]["team"] == "red"
+    told = {"name": "ns", "labels": {"team": "red"}, "annotations": {"owner": "alice"}}
+    found = decoded(decoder, json.dumps({"items": [{"metadata": told}]}).encode(), "")
+    (known,) = namespaces_of(by_name(found.items or ())).values()
+    assert (known.labels, known.annotations) == ({"team": "red"}, {"owner": "alice"})
 
 
 @pytest.mark.parametrize("listed", [{}, {"items": None}, {"items": []}])

@@ -138,6 +138,7 @@ IDS: Final[Sequence[tuple[str, str, str, Expected]]] = (
     ("nvidia", "nvidia.com/gpu.shared", f"{G0}::12", [(G0, "", "12")]),
     ("nvidia", "nvidia.com/renamed", f"{G1}::3", [(G1, "", "3")]),
     ("nvidia", "nvidia.com/gpu", f"{G0}-7", [(G0, "", "7")]),
+    ("nvidia", "volcano.sh/vgpu-number", f"{G0}-7", [(G0, "", "7")]),
     ("nvidia", "nvidia.com/gpu", f"{G0}-x", []),
     ("nvidia", "nvidia.com/gpu", G0[:-1] + "0", []),
     ("nvidia", "nvidia.com/mig-1g.10gb", M7, [(G1, "1g.10gb/7", "")]),
@@ -200,8 +201,11 @@ def test_a_kubelets_id_means_these_devices(vendor: str, resource: str, device_id
         ("nvidia", "nvidia.com/gpucores", False),
         ("nvidia", "nvidia.com/priority", False),
         ("nvidia", "amd.com/gpu", False),
+        ("nvidia", "volcano.sh/vgpu-memory", False),
         ("nvidia", "example.com/nvidia.com/gpu", False),
         ("amd", "amd.com/spx_nps1", True),
+        ("amd", "amd.com/gpumem", False),
+        ("amd", "amd.com/gpucores", False),
         ("neuron", "aws.amazon.com/efa", False),
         ("gaudi", "habana.ai/gaudi", True),
         ("tpu", "google.com/tpu", True),
@@ -251,7 +255,7 @@ def test_channels_of_a_compute_domain_are_no_devices(device: str) -> None:
 
 
 def test_hamis_annotation_names_the_gpus_that_its_scheduler_chose() -> None:
-    rule, _ = catalogue("nvidia").collector.attribution.annotations
+    rule, *_ = catalogue("nvidia").collector.attribution.annotations
     text = f";{G1},NVIDIA,8192,30:{G0},NVIDIA,8192,30:;"
     pod = Pod(namespace="ns", name="p", annotations={rule.key: text}, container_order=("first", "second"))
     claims = list(claims_of(pod, "nvidia", rule))
@@ -260,6 +264,29 @@ def test_hamis_annotation_names_the_gpus_that_its_scheduler_chose() -> None:
         ("second", [(G0, "", "1.1")]),
     ]
     assert all(re.fullmatch(r"nvidia\.com/\*", resource) for claim in claims for resource in claim.replaces)
+
+
+def test_volcanos_annotation_names_the_gpus_that_its_scheduler_chose() -> None:
+    """Key and form: Project-HAMi/volcano-vgpu-device-plugin, pkg/util."""
+    rule = catalogue("nvidia").collector.attribution.annotations[-1]
+    assert rule.key == "volcano.sh/vgpu-ids-new"
+    pod = Pod(namespace="ns", name="p", annotations={rule.key: f";{G1},NVIDIA,1,2:"}, container_order=("c1", "c2"))
+    (claim,) = claims_of(pod, "nvidia", rule)
+    assert (claim.container, claim.replaces) == ("c2", ("volcano.sh/vgpu-number",))
+    assert found("nvidia", claim) == [(G1, "", "1.0")]
+
+
+def test_hamis_annotation_names_the_neuron_devices_that_its_scheduler_chose() -> None:
+    """Ids are NODE-AWSNeuron-INDEX, and the last field is a mask of cores (Project-HAMi/HAMi, pkg/device/awsneuron)."""
+    (rule,) = catalogue("neuron").collector.attribution.annotations
+    text = "ip-10-0-0-7.ec2.internal-AWSNeuron-1,AWSNeuron,0,3:;n1-AWSNeuron-0,AWSNeuron,0,1:;"
+    pod = Pod(namespace="ns", name="p", annotations={rule.key: text}, container_order=("first", "second"))
+    claims = list(claims_of(pod, "neuron", rule))
+    assert [(claim.container, found("neuron", claim)) for claim in claims] == [
+        ("first", [("N1", "", "0.0")]),
+        ("second", [("N0", "", "1.0")]),
+    ]
+    assert {"aws.amazon.com/neuron", "aws.amazon.com/neuroncore"} <= set(claims[0].replaces)
 
 
 @pytest.mark.parametrize("vendor", VENDORS)

@@ -15,6 +15,7 @@ from exporter.attribution.match import VendorDevices
 from exporter.attribution.static import claims_of
 from exporter.attribution.table import Attribution as Table
 from exporter.attribution.table import IdPattern
+from exporter.attribution.watch import Metadata
 from exporter.config.attribution import Attribution, JobRule, StaticOwner, TenantSource
 
 TABLE = Table(
@@ -237,7 +238,25 @@ def test_queue_and_served_model() -> None:
 
 def test_the_tenant_is_the_namespace_unless_something_better_is_known() -> None:
     assert identified(pod()).tenant == "ns"
-    assert identified(pod(), namespaces={"ns": {"capsule.clastix.io/tenant": "oil"}}).tenant == "oil"
+    capsule = Metadata(name="ns", labels={"capsule.clastix.io/tenant": "oil"})
+    assert identified(pod(), namespaces={"ns": capsule}).tenant == "oil"
+
+
+def test_a_namespaces_annotation_may_name_the_tenant() -> None:
+    """Rancher's is CLUSTER:PROJECT."""
+    source = TenantSource(source="namespace_annotation", key="field.cattle.io/projectId", pattern="[^:]+$")
+    config = Attribution(tenant_from=(source, TenantSource(source="namespace")))
+    rancher = Metadata(name="ns", annotations={"field.cattle.io/projectId": "c-m-abc:p-xyz"})
+    assert identified(pod(), config, namespaces={"ns": rancher}).tenant == "p-xyz"
+    assert identified(pod(), config, namespaces={"ns": Metadata(name="ns")}).tenant == "ns"
+    assert identified(pod(), config).tenant == "ns"
+
+
+def test_whoever_makes_a_pod_does_not_choose_its_tenant_unless_configured() -> None:
+    """Slurm's bridge notes the account on the pod, and so can anybody."""
+    annotations = {"slurmjob.slinky.slurm.net/account": "physics", "slurmjob.slinky.slurm.net/partition": "gpu"}
+    found = identified(pod({"scheduler.slinky.slurm.net/slurm-jobid": "4711"}, annotations=annotations))
+    assert (found.job_name, found.job_kind, found.queue, found.tenant) == ("4711", "SlurmJob", "gpu", "ns")
 
 
 def test_tenant_sources_are_asked_in_order_and_cut_by_their_pattern() -> None:
@@ -256,7 +275,22 @@ def test_tenant_sources_are_asked_in_order_and_cut_by_their_pattern() -> None:
 def test_chosen_pod_labels_get_names_that_cannot_collide() -> None:
     config = Attribution(pod_labels=("ops-managed", "ops_managed", "absent"))
     found = identified(pod({"ops-managed": "a", "ops_managed": "b", "other": "c"}), config)
-    assert found.labels == (("label_ops_managed", "a"), ("label_ops_managed_conflict1", "b"))
+    assert found.labels == (("label_ops_managed_conflict1", "a"), ("label_ops_managed_conflict2", "b"))
+
+
+def test_chosen_pod_labels_are_called_as_kube_state_metrics_calls_them() -> None:
+    """Its rules: what is no letter, digit or _ becomes _, and an upper letter behind another begins a word."""
+    labels = {"teamName": "a", "app.kubernetes.io/name": "b", "HTTPPort": "c", "v2Beta": "d", "absent-one": "e"}
+    found = identified(pod(labels), Attribution(pod_labels=tuple(labels)))
+    assert dict(found.labels) == {
+        "label_team_name": "a",
+        "label_app_kubernetes_io_name": "b",
+        "label_httpport": "c",
+        "label_v2_beta": "d",
+        "label_absent_one": "e",
+    }
+    one = identified(pod({"ops-managed": "a"}), Attribution(pod_labels=("ops-managed", "ops_managed")))
+    assert one.labels == (("label_ops_managed", "a"),)
 
 
 def test_hostile_values_are_cut_and_cleaned() -> None:

@@ -103,7 +103,8 @@ def test_lines_before_the_header_and_a_header_that_comes_again_are_no_devices() 
 
 def test_text_that_is_no_table_has_no_rows() -> None:
     parsed = table.parse("hl-smi: error while loading shared libraries: libhlml.so\n")
-    assert (parsed.rows, parsed.headed) == ((), False)
+    assert parsed.rows == ()
+    assert parsed.problems == ("a line before the header: 'hl-smi: error while loading shared libraries: libhlml.so'",)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collectors.nvidia import ways
 from collectors.nvidia.dcgm import collector as dcgm
 from collectors.nvidia.dcgm.address import Address
 from exporter.assemble import assemble
-from exporter.config.model import CollectorConfig, Config
+from exporter.config import CollectorConfig, Config
 from exporter.registry import catalogues
 
 ENGINE = Address("unix", "/run/engine")

@@ -11,7 +11,7 @@ import pytest
 from collectors.base import Device
 from exporter.assemble import assemble
 from exporter.catalogue import CatalogueError, load
-from exporter.config.model import CollectorConfig, Config
+from exporter.config import CollectorConfig, Config
 from exporter.model import Key
 from exporter.normalize import make_plan
 from exporter.registry import Found

@@ -29,7 +29,8 @@ def test_the_page_names_every_standard_variable_and_its_key() -> None:
     for variable in otel.VARIABLES:
         assert variable.name in named or variable.name.startswith(otel.SIGNAL), variable.name
         assert re.search(rf"`(otlp\.)?{variable.key}`", PAGE), variable.key
-    for name in (*otel.RESOURCE_VARIABLES, "OTEL_SDK_DISABLED", "OTEL_METRICS_EXPORTER"):
+    of_the_resource = "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME", "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS"
+    for name in (*of_the_resource, "OTEL_SDK_DISABLED", "OTEL_METRICS_EXPORTER"):
         assert name in PAGE
 
 

@@ -62,7 +62,7 @@ def test_a_stop_right_after_the_start_is_no_trouble(tmp_path: Path) -> None:
 
 
 def test_an_export_that_breaks_is_told_once_and_the_next_one_is_made(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = Family("accel_unheard_of", "gauge", "?", "common", POWER.families[0].blocks)
     served = [publication(wrong)]

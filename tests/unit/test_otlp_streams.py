@@ -13,7 +13,6 @@ from tests.exposition_readers import family
 from tests.otlp import Point, one
 from tests.otlp_rig import OTHER, POD, START, Rig, common, labels, publication, seconds
 
-MINUTE = 60.0
 FREE = Workload()
 ENERGY = "accel_energy_joules_total"
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.attribution.claims import Claim
-from exporter.attribution.slurm import MAX_BYTES, MAX_JOBS, File, boot_time, files, of_lines, of_objects
+from exporter.attribution.slurm import MAX_BYTES, MAX_JOBS, File, boot_time, files, in_order, of_lines, of_objects
 
 BOOT = 1_700_000_000.0
 
@@ -209,3 +209,15 @@ def test_any_text_is_read_and_no_job_is_made_up(written: Sequence[tuple[int, str
         assert claim.job_name.isprintable()
         assert claim.names["index"].isdecimal()
         assert len(claim.job_name) <= 128
+
+
+def test_slurms_numbers_become_indices_where_its_order_is_another() -> None:
+    """Without AutoDetect a device's number is that in the name of its file: nvidia2 may be the first on the bus."""
+    found = list(of_lines([File("0", "", "1"), File("2", "7", "2"), File("3", "", "3")], "nvidia"))
+    placed = [in_order(claim, (2, 1, 0)) for claim in found]
+    assert [(claim.names, claim.job_name) for claim in placed] == [
+        ({"index": "2"}, "1"),
+        ({"index": "0", "gi": "7"}, "2"),
+        ({"index": "3"}, "3"),
+    ]
+    assert [in_order(claim, ()) for claim in found] == found

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from msgspec import inspect as kinds
 
-from exporter.config import CollectorConfig, Config
+from exporter.config import CollectorConfig, Config, Http, Paths
 from exporter.config.build import model, unwrap
-from exporter.config.model import Bridge, Http, Paths
+from exporter.config.collectors import Bridge
 from exporter.status.settings import HIDDEN, settings, shown_value
 
 CANARY = "canary7f3a"

@@ -12,7 +12,7 @@ from collectors.tpu import table
 from collectors.tpu.table import ALARMS, HISTOGRAM, PER_DEVICE, PER_NODE
 from exporter.assemble import assemble
 from exporter.catalogue import Catalogue, load
-from exporter.config.model import CollectorConfig, Config
+from exporter.config import CollectorConfig, Config
 from exporter.detection import PciDevice, present
 from exporter.model import Key
 from exporter.normalize import holds, make_plan

@@ -29,7 +29,7 @@ class Wheel:
 
     @property
     def layout(self) -> Layout:
-        return _layout(self.version, self.folder)
+        return _layout(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _install(version: str, folder: Path) -> None:
 
 
 @cache
-def _layout(version: str, folder: Path) -> Layout:
+def _layout(folder: Path) -> Layout:
     """Import the package in another process, over a library that has every function, and look at its structures."""
     done = subprocess.run(
         [sys.executable, "-c", _DUMP],

@@ -18,7 +18,6 @@ from tests.fakes.dcgm.world import World
 
 SOURCES: Final = Path(__file__).parent / "src"
 DEFAULT_CACHE: Final = Path(__file__).parents[3] / ".make" / "fake-dcgm"
-MAJORS: Final = (3, 4)
 _FLAGS: Final = ("-std=gnu11", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden")
 
 

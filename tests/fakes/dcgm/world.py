@@ -6,12 +6,10 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 NONE, GPU, VGPU, SWITCH, GPU_I, GPU_CI, LINK, CPU, CPU_CORE = range(9)
 """Entity groups."""
 
-Blank = Literal["blank", "not_found", "not_supported", "no_permission"]
 Value = int | float | str
 """A number, a text, the name of a blank; ``value+rate/s`` grows from the epoch on, ``value@seconds`` is that old."""
 Key = tuple[int, int, int]

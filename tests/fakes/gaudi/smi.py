@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import sys
 from collections.abc import Mapping, Sequence
@@ -110,8 +109,3 @@ def ports() -> dict[str, Any]:
         "external": list(EXTERNAL),
         "count": PORTS,
     }
-
-
-def environ_with(smi: Smi) -> dict[str, str]:
-    """This process's environment, in which the program is found by its name."""
-    return {**os.environ, "PATH": f"{smi.program.parent}:{os.environ['PATH']}"}

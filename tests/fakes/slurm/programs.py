@@ -23,7 +23,7 @@ PADDING: Final = "x" * 3000
 def install(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> Path:
     """Put the program into a directory; returns it. A job: as in the JSON, with a state if it does not run."""
     folder.mkdir(exist_ok=True)
-    (folder / JOBS).write_text(json.dumps(list(jobs)))
+    say(folder, jobs)
     program = folder / "squeue"
     root = Path(exporter.__path__[0]).parent
     program.write_text(
@@ -32,6 +32,12 @@ def install(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> Path:
     )
     program.chmod(0o755)
     return program
+
+
+def say(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> None:
+    """What the controller knows from now on."""
+    (folder / "new").write_text(json.dumps(list(jobs)))
+    (folder / "new").rename(folder / JOBS)
 
 
 def asked(program: Path) -> list[list[str]]:
@@ -50,7 +56,8 @@ def squeue(folder: str, arguments: Sequence[str]) -> None:
         return
     (form,) = (each.removeprefix("--format=") for each in arguments if each.startswith("--format="))
     fields = {"A": "job_id", "a": "account", "u": "user_name", "P": "partition"}
+    (states,) = (each.removeprefix("--states=").upper() for each in arguments if each.startswith("--states="))
     for job in jobs:
-        if job.get("job_state", "RUNNING") == "RUNNING" or "--states=running" not in arguments:
+        if job.get("job_state", "RUNNING") in states.split(","):
             first, *parts = form.split("%")
             print(first + "".join(f"{job[fields[part[0]]]}{part[1:]}" for part in parts))
