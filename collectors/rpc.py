@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Final, Literal, cast
+from typing import Final, Literal, get_args
 from urllib.parse import unquote
 
 import h2.errors
@@ -28,7 +28,7 @@ Code = Literal[
     "DATA_LOSS",
     "UNAUTHENTICATED",
 ]
-CODES: Final = cast("tuple[Code, ...]", Code.__args__)  # type: ignore[attr-defined]
+CODES: Final[tuple[Code, ...]] = get_args(Code)
 """By number."""
 
 _HTTP_CODES: Final[dict[int, Code]] = {

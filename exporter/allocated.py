@@ -64,13 +64,18 @@ def rows(
     *,
     monotonic: float,
     max_age: float = 0.0,
+    unsure: bool = False,
 ) -> Iterator[Row]:
-    """The allocation of each device or part. ``max_age``: seconds for which a sample counts as fresh."""
+    """The allocation of each device or part. ``max_age``: seconds for which a sample counts as fresh.
+
+    ``unsure``: one without a workload may have one all the same; nothing is said of it then.
+    """
     for device in bearers(devices):
         workloads = allocation.get((device.uuid, device.partition), ())
         owner = (vendor, device.uuid, device.partition)
         seconds = time.add(owner, held=bool(workloads), monotonic=monotonic, max_age=max_age)
-        yield "accel_allocated", device, int(bool(workloads)), ()
+        if workloads or not unsure:
+            yield "accel_allocated", device, int(bool(workloads)), ()
         yield "accel_allocated_seconds_total", device, round(seconds, 3), ()
         for workload in workloads:
             yield "accel_allocation_info", device, 1, _labels(workload, shared=len(workloads) > 1)

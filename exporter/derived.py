@@ -296,6 +296,7 @@ def _workload_rows(
         book.allocated,
         monotonic=monotonic,
         max_age=view.options.max_age["normal"],
+        unsure=snapshot.vendor in attributed.unsure,
     )
     used = container_rows(fresh, attributed.allocation, attributed.usage)
     for metric, device, value, labels in (*held, *used):

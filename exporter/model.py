@@ -212,3 +212,5 @@ class Attributed(msgspec.Struct, frozen=True, eq=False):
 
     allocation: Allocation
     usage: Mapping[ContainerKey, Usage] = {}
+    unsure: frozenset[str] = frozenset()
+    """Vendors of whose devices one without a workload may have one: nobody tells which."""

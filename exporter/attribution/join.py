@@ -34,6 +34,8 @@ SLICE: Final = 1000
 MAX_RESOURCES: Final = 50
 """Resources whose unknown ids are counted apart; a node hands out a handful."""
 OTHER: Final = "other"
+ANNOTATION_UNKNOWN: Final = "annotation_unknown"
+"""Why a device has no workload: its scheduler told in an annotation who has it, and the pod is not known."""
 
 Who = tuple[str, str, str]
 """namespace, pod, container or else job"""
@@ -54,6 +56,8 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     """Resource → ids that a source hands out and no collector knows."""
     unattributed: Mapping[str, int]
     """Reason → devices without a workload."""
+    unsure: frozenset[str] = frozenset()
+    """Vendors of whose devices some workload has one, and nobody tells which."""
     contradictions: int = 0
     """Devices for which two sources name different pods or jobs."""
 
@@ -105,6 +109,7 @@ def joining(
     holders = _Holders(claims, pods, excluded)
     found: dict[DeviceKey, _Bucket] = defaultdict(dict)
     unmatched: dict[str, set[str]] = defaultdict(set)
+    unsure: set[str] = set()
     for number, claim in enumerate(claims, 1):
         if number % SLICE == 0:
             yield
@@ -114,7 +119,10 @@ def joining(
         if not matches and claim.device_id and matcher.knows(claim.resource):
             unmatched[claim.resource].add(claim.device_id)
         for match in matches:
-            _add(found[match.key], claim, match.share)
+            if match.hint:
+                unsure.add(match.vendor)
+            else:
+                _add(found[match.key], claim, match.share)
     settled: dict[DeviceKey, Settled] = {}
     for key, bucket in found.items():
         settled[key] = settle(_entries(bucket, pods))
@@ -124,11 +132,16 @@ def joining(
     for key, each in settled.items():
         allocation[key] = tuple(_named(entry, pods, identify) for entry in each.owners)
         yield
-    free = sum((device.uuid, device.partition) not in allocation for vendor in vendors for device in _bearers(vendor))
+    free: dict[str, int] = {reason_if_free: 0}
+    for vendor in vendors:
+        reason = ANNOTATION_UNKNOWN if vendor.vendor in unsure else reason_if_free
+        without = sum((device.uuid, device.partition) not in allocation for device in _bearers(vendor))
+        free[reason] = free.get(reason, 0) + without
     return Joined(
         allocation=allocation,
         unmatched=_few({resource: len(ids) for resource, ids in unmatched.items()}),
-        unattributed={reason_if_free: free},
+        unattributed=free,
+        unsure=frozenset(unsure),
         contradictions=sum(each.contradicted for each in settled.values()),
     )
 

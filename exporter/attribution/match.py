@@ -19,6 +19,7 @@ PCI = re.compile(
 )
 DeviceKey = tuple[str, str]
 """uuid, partition"""
+_Form = tuple[re.Pattern[str], bool]
 
 
 class Match(msgspec.Struct, frozen=True):
@@ -27,6 +28,8 @@ class Match(msgspec.Struct, frozen=True):
     vendor: str
     key: DeviceKey
     share: str = ""
+    hint: bool = False
+    """It is this device or another one of the vendor's: only an annotation can tell."""
 
 
 class VendorDevices(msgspec.Struct, frozen=True):
@@ -76,7 +79,7 @@ class Matcher:
             _Known(vendor, [names_of[vendor.vendor, device.uuid, device.partition] for device in vendor.devices])
             for vendor in vendors
         ]
-        self._forms: dict[str, Sequence[tuple[_Known, Sequence[re.Pattern[str]]]]] = {}
+        self._forms: dict[str, Sequence[tuple[_Known, Sequence[_Form]]]] = {}
 
     def knows(self, resource: str) -> bool:
         """Whether a resource, or a DRA driver, hands out devices of any vendor that is here."""
@@ -93,8 +96,8 @@ class Matcher:
                 if claim.vendor in ("", known.of.vendor)
                 for match in known.named(claim.names, claim.share, everything=claim.everything)
             )
-        for known, patterns in self._of(claim.resource):
-            for pattern in patterns:
+        for known, forms in self._of(claim.resource):
+            for pattern, hint in forms:
                 groups = pattern.fullmatch(claim.device_id)
                 if groups is None:
                     continue
@@ -102,17 +105,17 @@ class Matcher:
                 share = told.pop(SHARE, "")
                 # A form without names, such as the word "all", means every device.
                 everything = pattern.groupindex.keys() <= {SHARE}
-                matches = tuple(known.named(told, share, everything=everything))
+                matches = tuple(known.named(told, share, everything=everything, hint=hint))
                 if matches:
                     return matches
         return ()
 
-    def _of(self, resource: str) -> Sequence[tuple[_Known, Sequence[re.Pattern[str]]]]:
+    def _of(self, resource: str) -> Sequence[tuple[_Known, Sequence[_Form]]]:
         """The vendors whose devices a resource hands out, each with the forms of its ids."""
         found = self._forms.get(resource)
         if found is None:
             found = self._forms[resource] = [
-                (known, _patterns(known.of.table, resource))
+                (known, _forms(known.of.table, resource))
                 for known in self._vendors
                 if concerns(known.of.table, resource)
             ]
@@ -134,7 +137,9 @@ class _Known:
             if own is not None and own != told.get("uuid"):
                 self._by_name["uuid", own].append(position)
 
-    def named(self, told: Mapping[str, str], share: str, *, everything: bool = False) -> Iterable[Match]:
+    def named(
+        self, told: Mapping[str, str], share: str, *, everything: bool = False, hint: bool = False
+    ) -> Iterable[Match]:
         """Devices that have all names; wholes before parts, unless the names are those of parts."""
         wanted = [(name, spelled(name, value)) for name, value in told.items()]
         if not wanted and not everything:
@@ -147,12 +152,13 @@ class _Known:
         ]
         wholes = [device for device in found if not device.partition]
         for device in wholes or found:
-            yield Match(self.of.vendor, (device.uuid, device.partition), share)
+            yield Match(self.of.vendor, (device.uuid, device.partition), share, hint)
 
 
-def _patterns(table: Attribution, resource: str) -> Sequence[re.Pattern[str]]:
-    """The forms of a resource's ids, in order."""
-    return [re.compile(form.pattern) for form in table.ids if not form.resources or _any(resource, form.resources)]
+def _forms(table: Attribution, resource: str) -> Sequence[_Form]:
+    """The forms of a resource's ids, in order, and whether they are hints."""
+    forms = [form for form in table.ids if not form.resources or _any(resource, form.resources)]
+    return [(re.compile(form.pattern), form.hint) for form in forms]
 
 
 def concerns(table: Attribution, resource: str) -> bool:

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from exporter.attribution.bridged import BridgeSource
 from exporter.attribution.claims import Claim, ClaimSource, SourceName, Status
 from exporter.attribution.identity import identifier
@@ -156,7 +158,7 @@ class Attribution:
         before = self._attributed.allocation if self._attributed is not None else None
         allocation = before if before == joined.allocation and before is not None else joined.allocation
         self._joined = joined
-        self._attributed = Attributed(allocation, usage)
+        self._attributed = Attributed(allocation, usage, joined.unsure)
         return True
 
     async def _join_in_slices(self, work: Generator[None, None, Joined], usage: Mapping[ContainerKey, Usage]) -> None:
@@ -196,7 +198,7 @@ class Attribution:
                 seen = now
                 self._dirty_now()
             elif self._attributed is not None and self._attributed.usage != (usage := processes.usage()):
-                self._attributed = Attributed(self._attributed.allocation, usage)
+                self._attributed = msgspec.structs.replace(self._attributed, usage=usage)
                 self._changed()
             await asyncio.sleep(REFRESH)
 

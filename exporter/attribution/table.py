@@ -19,6 +19,9 @@ class IdPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     pattern: str
     resources: tuple[str, ...] = ()
     """Resource names (globs) that use this form; empty: all of the vendor's."""
+    hint: bool = False
+    """A scheduler may give the workload another device than this id says, and tells which in an annotation: what the id
+    itself says does not count."""
 
 
 class DraRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

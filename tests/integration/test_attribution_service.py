@@ -94,6 +94,11 @@ class Agent:
         held = told.allocation.items()
         return {UUIDS.index(uuid): list(workloads) for (uuid, part), workloads in held if not part}
 
+    def unsure(self) -> frozenset[str]:
+        told = self.service.attributed([self._snapshot])
+        assert told is not None
+        return told.unsure
+
     def parts(self) -> dict[str, list[Workload]]:
         """Instance → who has it."""
         told = self.service.attributed([self._snapshot])
@@ -218,6 +223,17 @@ async def test_hamis_annotation_decides_and_the_kubelet_confirms(kubelet: Kubele
         assert found.workloads()[2][0].container == "main"
         kubelet.script = pods([])
         await until(lambda: found.owners() == {})
+
+
+@in_loop
+async def test_without_the_annotation_hamis_id_is_no_proof(kubelet: Kubelet, server: ApiServer) -> None:
+    """Its scheduler may have chosen another GPU: neither that one's pod nor that any is free is known."""
+    kubelet.script = pods([holding("slice", 0, suffix="-7"), holding("plain", 1)])
+    async with agent(kubelet, server) as found:
+        await until(lambda: found.owners() == {1: ["plain"]})
+        assert found.service.joined is not None
+        assert found.service.joined.unattributed == {"free": 0, "annotation_unknown": len(UUIDS) - 1}
+        assert found.unsure() == {"nvidia"}
 
 
 @in_loop

@@ -144,6 +144,20 @@ def health(found: Mapping[str, Number]) -> dict[str, str]:
     return {index: each[0] for index, each in by_device.items()}
 
 
+def test_of_what_may_have_a_workload_nothing_is_said() -> None:
+    bench, devices = Bench(), [device("0"), device("1")]
+    held = {("ACME-0", ""): (Workload(namespace="n", pod="p"),)}
+    found = series(
+        bench.publisher.publish(
+            [CollectorStatus(name="acme", view=bench.view, snapshot=one(devices=devices))],
+            Attributed(held, unsure=frozenset({"acme"})),
+            now=1_000_100.0,
+            monotonic=100.0,
+        )
+    )
+    assert of(found, "accel_allocated") == {'vendor="acme",device="0",uuid="ACME-0"': 1}
+
+
 def test_of_a_lost_device_only_that_is_shown_which_others_tell() -> None:
     bench = Bench(raw=RAW | {"acme_fabric"})
     found = bench.publish(one(("acme_power_mw", 0, 5), ("acme_fabric", 0, 1), lost=(0,)))
