@@ -22,7 +22,7 @@ from exporter.faults import FaultBook, Owner, worst
 from exporter.model import Allocation, Attributed, GroupSample, Number, Snapshot
 from exporter.normalize import Output, Plan, holds
 from exporter.schema import METRICS
-from exporter.view import Blocks, CommonTexts, View, ViewOptions
+from exporter.view import Blocks, CommonTexts, View, ViewOptions, vendor_labels
 
 HEALTH_STATES: Final = tuple(METRICS["accel_health_state"].labels["state"])
 ACTIONS: Final = tuple(METRICS["accel_recovery_action"].labels["action"])
@@ -327,15 +327,15 @@ def _energy_row(
     rows.add(ENERGY, device, joules)
 
 
-def source_blocks(vendor: str, plan: Plan, way: str) -> Blocks:
+def source_blocks(vendor: str, node: str, plan: Plan, way: str) -> Blocks:
     """Which raw series feeds each common metric, read in which ``way`` where there are several, and how exactly."""
     before = f"{way}/" if way else ""
     found = {(output.id.metric, before + output.source, output.exactness) for output in plan.outputs}
     if _without_energy(plan):
         found.add((ENERGY, POWER, "derived"))
-    name = "accel_metric_source_info"
+    name, own = "accel_metric_source_info", vendor_labels(vendor, node)
     prefixes = [
-        prefix(name, (("vendor", vendor), ("metric", metric), ("source", source), ("exactness", exactness)))
+        prefix(name, (*own, ("metric", metric), ("source", source), ("exactness", exactness)))
         for metric, source, exactness in sorted(found)
     ]
     return {name: [Block(tuple(prefixes), (1,) * len(prefixes))]} if prefixes else {}

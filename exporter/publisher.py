@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from exporter.derived import Book, derive, reporting, source_blocks
-from exporter.families import Block, Family, Publication
+from exporter.families import Block, Family, Publication, prefix
 from exporter.faults import Owner
 from exporter.model import Attributed, SeriesId, Snapshot
 from exporter.normalize import Plan
 from exporter.schema import METRICS
-from exporter.view import Blocks, Header, View
+from exporter.view import Blocks, Header, View, vendor_labels
 
 log = logging.getLogger(__name__)
 
@@ -124,13 +124,16 @@ class Publisher:
         derived = derive(
             view, snapshot, plan, self._book, attributed, covered=before.devices, now=now, monotonic=monotonic
         )
-        return _Made((blocks, derived, source_blocks(snapshot.vendor, plan, snapshot.source)), plan, repeated)
+        sources = source_blocks(snapshot.vendor, view.options.node, plan, snapshot.source)
+        return _Made((blocks, derived, sources), plan, repeated)
 
     def _counts(self, collectors: Sequence[CollectorStatus], monotonic: float) -> Iterable[tuple[str, Block]]:
         """Devices present, reporting and expected, by vendor."""
         counts: dict[str, dict[str, int]] = {}
+        nodes: dict[str, str] = {}
         for status in collectors:
             vendor = status.view.catalogue.collector.vendor
+            nodes[vendor] = status.view.options.node
             snapshot = status.snapshot
             if snapshot is None and not status.present:
                 continue
@@ -149,7 +152,7 @@ class Publisher:
                 yield (
                     metric,
                     Block(
-                        tuple(f'{metric}{{vendor="{vendor}"}} ' for vendor, _ in rows),
+                        tuple(prefix(metric, vendor_labels(vendor, nodes[vendor])) for vendor, _ in rows),
                         tuple(count for _, count in rows),
                     ),
                 )

@@ -257,6 +257,11 @@ class CommonTexts:
         return tuple(found)
 
 
+def vendor_labels(vendor: str, node: str) -> Labels:
+    """The first labels of a series that is about all of a vendor's devices."""
+    return (("vendor", vendor), ("node", node)) if node else (("vendor", vendor),)
+
+
 def carries_workload(metric: Metric, on: WorkloadOn) -> bool:
     """Whether series of a metric have the labels namespace, pod and so on; those with their own such labels do not."""
     return (
