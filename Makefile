@@ -82,6 +82,7 @@ dashboards: ## write the dashboards, the rules and their pages anew
 .PHONY: rules
 rules: ## write the alerts with links to your copy of the runbooks: ARGS='--runbook-base URL --output FILE'
 	@scripts/venv.sh dev
+	@test -n "$(ARGS)" || { echo "say where they go: make rules ARGS='--runbook-base URL --output FILE'" >&2; exit 2; }
 	@$(python) -m alerts $(ARGS)
 
 .PHONY: lock

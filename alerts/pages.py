@@ -97,10 +97,15 @@ scrape_configs:
     honor_labels: true
     params: {schema: [common]}
     static_configs: [{targets: ["localhost:9859"]}]
+alerting:
+  alertmanagers: [{static_configs: [{targets: ["localhost:9093"]}]}]
 ```
 
-Start `prometheus --config.file prometheus.yaml`: its page *Alerts* shows them come. With the example for Alertmanager
-one hears AccelFaultDegraded, then AccelFaultFatal alone, then AccelDeviceLost alone. `--simulate amd=2` shows another
+Start `prometheus --config.file prometheus.yaml`: its page *Alerts* shows them come. Start
+`alertmanager --config.file deploy/prometheus/alertmanager.yaml` (Debian: `prometheus-alertmanager`), and look at
+`http://localhost:9093` or `amtool --alertmanager.url http://localhost:9093 alert query`, which leaves out what is held
+back, and with `--inhibited` shows that alone: one hears AccelFaultDegraded, then AccelFaultFatal alone, then
+AccelDeviceLost alone. The rounds go on: later ones meet alerts of earlier ones. `--simulate amd=2` shows another
 vendor's.
 """
 OPENSHIFT: Final = """\

@@ -63,7 +63,9 @@ PLACES: Final = (
 HELD: Final = (
     "A reset waits for all programs that hold the device. The agent is one of them. On a host let it go by "
     "`curl -X POST http://127.0.0.1:9859/-/release`, in Kubernetes by `kill -USR1 PID` on the node, with the agent's "
-    "PID; both need `admin.release`. Without it stop the agent on this node."
+    "PID; both need `admin.release`. Without it: on a host `systemctl stop accel-exporter`; in Kubernetes take away "
+    "the node's label that the DaemonSet selects (`kubectl get daemonset --namespace NAMESPACE -o yaml`), and give it "
+    "back afterwards."
 )
 
 

@@ -1,7 +1,8 @@
 """The contract between a vendor's collector and the agent.
 
 A vendor's package offers ``open_collector(settings) -> Collector``. It runs in a worker process of its own: plain
-blocking code that may hang or crash without harm to the agent. It imports nothing of the agent but this module.
+blocking code that may hang or crash without harm to the agent. It imports nothing of the agent; this module, and the
+readers beside it that know no vendor (unary.py, dial.py, protobuf.py, kernel_log.py), are what collectors share.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """The index that people type."""
     partition: str = ""
     kind: str = "gpu"
+    """What sort of accelerator: gpu, npu, tpu."""
     model: str = ""
     serial: str = ""
     pci_bus_id: str = ""
     driver_version: str = ""
     firmware_version: str = ""
     numa_node: str = ""
+    """The kernel's number."""
     partition_uuid: str = ""
+    """The part's own identity, where the vendor gives it one."""
     partition_profile: str = ""
+    """The vendor's name for the part's size."""
     raw_labels: Labels = ()
     """The identity labels of the vendor's own exporter, in its order."""
     ids: Mapping[str, str] = {}
@@ -59,6 +64,7 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
     """One fault event, as the vendor codes it (``xid:79``)."""
 
     device: int
+    """Position in the list that ``discover`` returned last; so below, too."""
     code: str
     timestamp: float
     """Unix seconds."""
@@ -69,8 +75,9 @@ class ReadError(msgspec.Struct, frozen=True, array_like=True):
 
     device: int
     kind: str
-    """One of a small fixed set: permission, transient, parse, lost, timeout, library."""
+    """permission, transient, parse, lost, timeout or library; another counts as library."""
     detail: str
+    """For people. A number that changes in it would make each time another trouble of the same one."""
 
 
 class Process(msgspec.Struct, frozen=True, array_like=True):

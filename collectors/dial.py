@@ -75,7 +75,7 @@ def dial(address: Address, deadline: float, avoid: Container[int] = ()) -> socke
     raise trouble
 
 
-def _connect_one(family: int, where: object, deadline: float) -> socket.socket:
+def _connect_one(family: int, where: str | tuple[str | int | bytes, ...], deadline: float) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         if family in (socket.AF_INET, socket.AF_INET6):
@@ -85,7 +85,7 @@ def _connect_one(family: int, where: object, deadline: float) -> socket.socket:
         if left <= 0:
             raise TimeoutError
         sock.settimeout(left)
-        sock.connect(where)  # type: ignore[arg-type]
+        sock.connect(where)
     except BaseException:
         sock.close()
         raise

@@ -107,8 +107,12 @@ def doubles(wire: int, value: Value) -> Iterator[float]:
 
 def string_field(number: int, value: str) -> bytes:
     """A string field, encoded."""
-    data = value.encode()
-    return _encode_varint(number << 3 | BYTES) + _encode_varint(len(data)) + data
+    return bytes_field(number, value.encode())
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """A field of bytes, or of a message that is encoded already."""
+    return _encode_varint(number << 3 | BYTES) + _encode_varint(len(value)) + value
 
 
 def _encode_varint(value: int) -> bytes:

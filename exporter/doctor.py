@@ -225,7 +225,12 @@ def _text(
 def _lines(findings: Sequence[Finding]) -> list[str]:
     lines = []
     for finding in findings:
-        lines.append(f"  {MARKS[finding.verdict]}  {finding.what}")
+        lines.append(f"  {MARKS[finding.verdict]}  {_plain(finding.what)}")
         if finding.advice and finding.verdict != "ok":
-            lines.append(f"        → {finding.advice}")
+            lines.append(f"        → {_plain(finding.advice)}")
     return [*lines, ""]
+
+
+def _plain(text: str) -> str:
+    """Without what could steer a terminal or begin a line: servers, drivers and programs are quoted in findings."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -58,7 +59,7 @@ def escape_label(value: str) -> str:
     return clean(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def prefix(name: str, labels: list[tuple[str, str]] | tuple[tuple[str, str], ...]) -> str:
+def prefix(name: str, labels: Sequence[tuple[str, str]]) -> str:
     """The text of a series up to its value."""
     if not labels:
         return name + " "
@@ -66,7 +67,7 @@ def prefix(name: str, labels: list[tuple[str, str]] | tuple[tuple[str, str], ...
 
 
 def parse_labels(prefix: str) -> dict[str, str]:
-    """The labels of a series' text, which ``prefix`` wrote."""
+    """The labels of a series' text. Of a text that ``prefix`` did not write it raises ValueError or IndexError."""
     found: dict[str, str] = {}
     position = prefix.find("{") + 1
     while position and prefix[position] != "}":

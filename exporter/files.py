@@ -28,6 +28,20 @@ def _mode(path: str | Path) -> int:
         return 0
 
 
+def beginning(path: str | Path, most: int) -> tuple[bytes, float] | None:
+    """The first bytes of a regular file, and when it was changed last; None for anything else. Raises OSError.
+
+    It may become a pipe between two looks, or be one of the kernel's that has nothing to say now: none holds up its
+    reader. What is no file is not opened, for that alone can do something to a device.
+    """
+    if not stat.S_ISREG(Path(path).stat().st_mode):
+        return None
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        return (file.read(most) or b"", found.st_mtime) if stat.S_ISREG(found.st_mode) else None
+
+
 def small_text(path: str | Path) -> str:
     """What stands in a small file, without white space around it; empty where there is none that can be read.
 

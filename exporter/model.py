@@ -48,7 +48,9 @@ class GroupSample(msgspec.Struct, frozen=True, kw_only=True):
     taken_at: float
     """Unix seconds: shown to people. Never used to tell an age, since clocks jump."""
     taken_monotonic: float
+    """When it was asked for, on this process's monotonic clock, in seconds: ages are told from it."""
     duration: float
+    """Seconds that reading took."""
     errors: tuple[ReadError, ...] = ()
     lost: frozenset[int] = frozenset()
     """Devices that did not answer."""
@@ -90,8 +92,9 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     module: str
     """The package that offers ``open_collector``."""
     tables: str
-    """The folder of the vendor's tables, and ``digest`` of them."""
+    """The folder of the vendor's tables."""
     digest: str
+    """What ``exporter.digest`` makes of the agent's: a worker that finds other tables does not serve them."""
     call_limit: float
     """Seconds after which a call is certainly hung: the worker ends itself even if the agent is gone."""
     wanted: Mapping[Group, frozenset[str]]
@@ -139,7 +142,9 @@ class ReadDone(msgspec.Struct, frozen=True, tag="read_done", kw_only=True):
     rediscover: bool
     processes: tuple[Process, ...] | None
     taken_at: float
+    """Unix seconds."""
     duration: float
+    """Seconds that reading took."""
     holders: tuple[Holder, ...] = ()
     unknown: tuple[str, ...] = ()
     """Series that the collector gave and the catalogue does not know: dropped, and counted."""

@@ -15,9 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -146,7 +149,7 @@ def readme() -> str:
     return f"{before}{BEGIN}\n{tables()}\n{END}{after}"
 
 
-def manifests(helm: str) -> dict[Path, str]:
+def manifests(helm: str, chart: Path) -> dict[Path, str]:
     """Each flavour as the chart makes it by default, without what only Helm understands."""
     found = {}
     for flavour in FLAVOURS:
@@ -155,7 +158,7 @@ def manifests(helm: str) -> dict[Path, str]:
             helm,
             "template",
             NAMESPACE,
-            str(CHART),
+            str(chart),
             "--namespace",
             NAMESPACE,
             "--kube-version",
@@ -175,10 +178,33 @@ def manifests(helm: str) -> dict[Path, str]:
     return found
 
 
+def sources() -> Mapping[Path, str]:
+    """The chart's own files that are made, with their texts."""
+    return {**copies(), CHART / "Chart.yaml": chart_file(), CHART / "README.md": readme()}
+
+
+@contextmanager
+def chart_with(files: Mapping[Path, str]) -> Iterator[Path]:
+    """A copy of the chart in which these files are as they will be: what is rendered from it is up to date."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / CHART.name
+        shutil.copytree(CHART, copy)
+        for path in stale(files):
+            (copy / path.relative_to(CHART)).unlink()
+        for path, text in files.items():
+            place = copy / path.relative_to(CHART)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
+        yield copy
+
+
 def made(helm: str) -> Mapping[Path, str]:
     """Every file that is made, with its text."""
-    found = {**copies(), CHART / "Chart.yaml": chart_file(), CHART / "README.md": readme()}
-    return {**found, **(manifests(helm) if helm else {})}
+    files = sources()
+    if not helm:
+        return files
+    with chart_with(files) as chart:
+        return {**files, **manifests(helm, chart)}
 
 
 def stale(files: Mapping[Path, str]) -> list[Path]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf, nan
 
+from exporter.exposition import Body
+from exporter.exposition_text import SLICE
 from exporter.families import Block, Family, Publication, prefix
 from exporter.negotiation import Format
 from tests.exposition_readers import family
@@ -86,6 +88,21 @@ _RESTARTS = {
     Format.OPENMETRICS: "accel_exporter_collector_restarts",
 }
 
+OWN = {
+    "accel_exporter_collector_up",
+    "accel_exporter_collector_restarts_total",
+    "accel_exporter_build_info",
+}
+COMMON = {"accel_temperature_celsius", "accel_energy_joules_total", "accel_info"}
+RAW = {
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
+    "gpu_ecc_correct_total",
+    "vendor_reads",
+    "vendor_reads_total",
+    "vendor_writes_total",
+    "vendor_limit",
+}
+
 
 def agent_text(format_: Format) -> bytes:
     """The agent's own metrics, as prometheus_client writes them."""
@@ -101,3 +118,19 @@ accel_exporter_collector_restarts_total{{collector="nvidia"}} 0.0
 accel_exporter_build_info{{version="0.9.0"}} 1.0
 """
     return text.encode() + (b"# EOF\n" if format_ is Format.OPENMETRICS else b"")
+
+
+def names(body: Body) -> set[str]:
+    return {line.split("{")[0].split(" ")[0] for line in body.content.decode().splitlines() if line[0] != "#"}
+
+
+def big(version: int, series: int, size: int = SLICE) -> Publication:
+    """A publication of one family, in blocks of ``size``."""
+    blocks = tuple(
+        Block(
+            tuple(prefix("big", (("n", str(n)),)) for n in range(start, start + size)),
+            tuple(range(start, start + size)),
+        )
+        for start in range(0, series, size)
+    )
+    return Publication(version, (Family("big", "gauge", "Big.", "raw", blocks),))

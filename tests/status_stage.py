@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +29,14 @@ from exporter.status.model import OtlpEndpoint
 from exporter.view import ViewOptions
 from exporter.web.keeper import Keeper
 from tests.acme import FOLDER, catalogue
+from tests.browser import NoBrowser, Page, browser, cannot
 
 PATIENCE: Final = 20.0
 World = dict[str, Any]
+Story = Callable[["Scene", Page], Coroutine[Any, Any, None]]
+SHOWN: Final = "!document.getElementById('app').hidden"
+"""The page has had its first answers."""
+ROWS: Final = "#device-table tbody tr:not(.details)"
 
 
 def world(count: int = 2, **more: Any) -> World:
@@ -173,3 +178,23 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.02)
+
+
+def play(folder: Path, what: dict[str, Any], story: Story, *, quiet: bool = True, **options: Any) -> None:
+    """Tell a story with an agent and the page that shows it. The page asks only the agent, and complains of nothing."""
+
+    async def run() -> None:
+        async with scene(folder, what, **options) as here, browser() as page:
+            await page.size(1400, 1000)
+            await page.open(here.url + "/")
+            await page.until(SHOWN)
+            await story(here, page)
+            outside = [url for url in page.requests if not url.startswith(here.url + "/")]
+            assert outside == []
+            if quiet:
+                assert page.complaints == []
+
+    try:
+        asyncio.run(asyncio.wait_for(run(), 150))
+    except NoBrowser as error:
+        cannot(error)

@@ -134,24 +134,11 @@ def state(gpus: Iterable[Gpu], request: bytes) -> bytes:
 
 def answer(gpus: Iterable[Gpu]) -> bytes:
     """A GPUStateResponse."""
-    return b"".join(_bytes(_ANSWER_STATES, _state(gpu)) for gpu in gpus)
+    return b"".join(protobuf.bytes_field(_ANSWER_STATES, _state(gpu)) for gpu in gpus)
 
 
 def _state(gpu: Gpu) -> bytes:
     texts = [(1, gpu.index), (2, gpu.uuid), (3, "healthy" if gpu.healthy else "unhealthy")]
     texts += [(4, workload) for workload in gpu.workloads]
     texts.append((5, gpu.pci_bus_id))
-    return b"".join(_bytes(field, value.encode()) for field, value in texts if value)
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | protobuf.BYTES) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+    return b"".join(protobuf.string_field(field, value) for field, value in texts if value)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -86,13 +86,13 @@ def attempt(place: Place) -> Verdict:
         check_extents(module, handles[0])
     except LoadError as error:
         return Verdict(state=error.state, detail=str(error))
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - see LoadError
         return _refusal(error)
     module.amdsmi_shut_down()
     return Verdict(state="ok")
 
 
-def _refusal(error: Any) -> Verdict:
+def _refusal(error: Exception) -> Verdict:
     return Verdict(
         state="no_permission" if getattr(error, "err_code", None) == _NO_PERMISSION else "no_driver",
         detail=f"amdsmi cannot be opened: {' '.join(str(error).split())}"[:500],

@@ -39,29 +39,37 @@ class Specials:
 
     def read(self, gpu: Gpu, inventory: Inventory, reader: Reader, series: str, kind: Kind, out: list[Reading]) -> None:
         """Add the readings of one series. Raises DeviceLostError, DriverGoneError."""
-        if kind == "xid":
-            self._faults.book.last_xid(gpu, series, out)
-        elif kind == "xid_count":
-            self._faults.book.xid_counts(gpu, series, out)
-        elif kind == "clock_events":
-            self._count_clock_events(gpu, reader, series, out)
-        elif kind == "p2p":
-            _p2p(gpu, inventory, reader, series, out)
-        elif kind == "processes":
-            for position, running in processes.by_level(gpu, reader):
-                # That there is none is known only where they can be seen.
-                if running or self._sees_processes:
-                    emit(out, series, (position,), len({process.pid for process in running}))
-        elif kind == "process_memory":
-            for position, running in processes.by_level(gpu, reader):
-                for process in running:
-                    labels = (("pid", str(process.pid)), ("kind", process.kind))
-                    emit(out, series, (position,), process.memory, labels)
+        match kind:
+            case "xid":
+                self._faults.book.last_xid(gpu, series, out)
+            case "xid_count":
+                self._faults.book.xid_counts(gpu, series, out)
+            case "clock_events":
+                self._count_clock_events(gpu, reader, series, out)
+            case "p2p":
+                _p2p(gpu, inventory, reader, series, out)
+            case "processes":
+                self._count_processes(gpu, reader, series, out)
+            case "process_memory":
+                _process_memory(gpu, reader, series, out)
+
+    def _count_processes(self, gpu: Gpu, reader: Reader, series: str, out: list[Reading]) -> None:
+        for position, running in processes.by_level(gpu, reader):
+            # That there is none is known only where they can be seen.
+            if running or self._sees_processes:
+                emit(out, series, (position,), len({process.pid for process in running}))
 
     def _count_clock_events(self, gpu: Gpu, reader: Reader, series: str, out: list[Reading]) -> None:
         mask = reader.ask(gpu.position, gpu.handle, EVENT_REASONS)
         if mask is not None:
             self._clock_events.read(gpu, int(mask), series, out)
+
+
+def _process_memory(gpu: Gpu, reader: Reader, series: str, out: list[Reading]) -> None:
+    for position, running in processes.by_level(gpu, reader):
+        for process in running:
+            labels = (("pid", str(process.pid)), ("kind", process.kind))
+            emit(out, series, (position,), process.memory, labels)
 
 
 def _p2p(gpu: Gpu, inventory: Inventory, reader: Reader, series: str, out: list[Reading]) -> None:

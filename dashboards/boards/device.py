@@ -23,7 +23,9 @@ from dashboards.panels import (
 
 S: Final = ONE_DEVICE
 FREE: Final = ONE_DEVICE.without_workload()
+DEVICE: Final = "{{vendor}} {{device}}"
 PART: Final = "{{device}} {{partition}}"
+_HELD: Final = FREE.increase("accel_allocated_seconds_total", window="$__range")
 _CAPACITY: Final = FREE.get("accel_capacity_compute_units")
 _UNITS: Final = FREE.get("accel_compute_units")
 
@@ -47,30 +49,31 @@ IDENTITY: Final = Row(
         ),
         number(
             "Health", "The state that the device is in.", "none",
-            [Q(f"max by (device, state) ({FREE.get('accel_health_state')} == 1)", "{{device}} {{state}}")], TO_HEALTH,
+            [Q(f"max by (vendor, device, state) ({FREE.get('accel_health_state')} == 1)", DEVICE + " {{state}}")],
+            TO_HEALTH,
         ),
         number(
             "Wanted", "What the device needs, by the vendor or by its faults.", "none",
-            [Q(f"max by (device, action) ({FREE.get('accel_recovery_action')} == 1)", "{{device}} {{action}}")],
+            [Q(f"max by (vendor, device, action) ({FREE.get('accel_recovery_action')} == 1)", DEVICE + " {{action}}")],
             TO_HEALTH,
         ),
         number(
             "Sample age", "Time since the newest sample.", "s",
-            [Q(f"time() - max by (device) ({FREE.get('accel_sample_timestamp_seconds', WHOLE)})", "{{device}}")],
+            [Q(f"time() - max by (vendor, device) ({FREE.get('accel_sample_timestamp_seconds', WHOLE)})", DEVICE)],
             TO_NODE, warn=60, bad=300,
         ),
         number(
             "Allocated", "Time for which a workload has held the device or part, over the chosen time.", "s",
-            [Q(f"sum by (device) ({FREE.increase('accel_allocated_seconds_total', window='$__range')})", "{{device}}")],
+            [Q(f"sum by (vendor, device) ({_HELD})", DEVICE)],
             TO_WORKLOAD,
         ),
         number(
             "Compute units", "SMs, CUs or cores: of the whole device where that is told, else of its parts together.",
-            "none", [Q(f"{q.most(q.DEVICE, _CAPACITY)} or {q.total(q.DEVICE, _UNITS)}", "{{device}}")], TO_VENDORS,
+            "none", [Q(f"{q.most(q.DEVICE, _CAPACITY)} or {q.total(q.DEVICE, _UNITS)}", DEVICE)], TO_VENDORS,
         ),
         number(
             "Error correction", "Whether the memory's error correction is on.", "bool_on_off",
-            [Q(q.most(("device",), FREE.get("accel_ecc_enabled")), "{{device}}")], TO_HEALTH,
+            [Q(q.most(("vendor", "device"), FREE.get("accel_ecc_enabled")), DEVICE)], TO_HEALTH,
         ),
     ),
 )  # fmt: skip

@@ -16,11 +16,14 @@ from typing import Final, TypeVar
 import aiohttp
 import msgspec
 
+from exporter.attribution.text import MAX_HINT, clean
 from exporter.files import small_text
 
 MAX_ANSWER: Final = 64 * 1024 * 1024
 MAX_LINE: Final = 4 * 1024 * 1024
 """An object in etcd has at most 1.5 MiB; this leaves room for its JSON."""
+OPENING: Final = 30.0
+"""Seconds in which a server must agree to a stream; then it may be silent for much longer."""
 BACKOFF_FIRST: Final = 0.8
 BACKOFF_MOST: Final = 30.0
 HEALTHY_AFTER: Final = 120.0
@@ -35,6 +38,7 @@ class ApiError(Exception):
     """An answer that is none. ``kind`` is a word of a fixed set, for a counter."""
 
     def __init__(self, kind: str, hint: str, *, pause: float | None = None) -> None:
+        hint = clean(hint, MAX_HINT)
         super().__init__(hint)
         self.kind, self.hint = kind, hint
         self.pause = pause
@@ -101,17 +105,22 @@ class Api:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=idle)
         async with self._open(path, query, timeout, accept) as response:
             opened()
-            rest = b""
+            rest = bytearray()
             async for part in response.content.iter_any():
-                pieces = (rest + part).split(b"\n")
-                rest = pieces.pop()
+                first, *pieces = part.split(b"\n")
+                rest += first
+                if pieces:
+                    pieces = [bytes(rest), *pieces]
+                    rest = bytearray(pieces.pop())
                 if len(rest) > MAX_LINE:
                     raise ApiError("too_large", f"{path}: a line has more than {MAX_LINE} bytes")
                 for piece in pieces:
                     if piece.strip():
                         yield piece
                 # The next may be hours away.
-                del part, pieces
+                del part, pieces, first
+                # Of compressed bytes that become thousandfold many parts are there at once.
+                await asyncio.sleep(0)
 
     @asynccontextmanager
     async def _open(
@@ -123,9 +132,11 @@ class Api:
             headers["Authorization"] = f"Bearer {token}"
         try:
             session = self._session or await self._begin()
-            async with session.get(
-                self.url + path, params=query, headers=headers, timeout=limits, allow_redirects=False
-            ) as response:
+            async with asyncio.timeout(OPENING):
+                response = await session.get(
+                    self.url + path, params=query, headers=headers, timeout=limits, allow_redirects=False
+                )
+            async with response:
                 await _check(response, path)
                 yield response
         except TimeoutError as error:
@@ -150,7 +161,9 @@ class Api:
         if self._session is None:
             self._tls = tls
             connector = aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=CONNECTIONS)
-            self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+            # What a server asks to keep would add up.
+            cookies = aiohttp.DummyCookieJar()
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=cookies, trust_env=False)
         return self._session
 
     def _context(self) -> ssl.SSLContext | None:

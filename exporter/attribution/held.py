@@ -13,10 +13,17 @@ from typing import Final
 
 import msgspec
 
+from exporter.attribution.text import MAX_NAME, clean
+
 MAX_HELD: Final = 100_000
 """Devices of a node that are taken."""
 MAX_IDS: Final = 4096
 """Ids of one resource in one container that are taken. Some plugins hand out a unit of memory an id: no devices."""
+
+MAX_MESSAGES: Final = 500_000
+"""Pods, their containers, and what these hold, that are looked into: each takes a microsecond or more."""
+MAX_TEXT: Final = 1024
+"""Bytes of a name or id that are taken."""
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -57,15 +64,29 @@ Wanted = Callable[[str], bool]
 """Whether a resource's ids are looked at."""
 
 
+class _Left:
+    """How many messages may still be looked into."""
+
+    def __init__(self) -> None:
+        self._left = MAX_MESSAGES
+
+    def take(self) -> None:
+        """Raises Unreadable."""
+        self._left -= 1
+        if self._left < 0:
+            raise Unreadable(f"it has more than {MAX_MESSAGES} pods, containers and what these hold")
+
+
 def decode(body: bytes, wanted: Wanted = lambda resource: True) -> tuple[Held, ...]:
     """The containers that hold something, in order: the kubelet's own changes from call to call. Raises Unreadable."""
     found: list[Held] = []
-    left = MAX_HELD
+    left, messages = MAX_HELD, _Left()
     try:
         for number, start, end in _parts(body, 0, len(body)):
             if number != 1:
                 continue
-            for held in _pod(body, start, end, wanted):
+            messages.take()
+            for held in _pod(body, start, end, wanted, messages):
                 left -= len(held.devices) + len(held.dra)
                 if left < 0:
                     raise Unreadable(f"the kubelet lists more than {MAX_HELD} devices")
@@ -119,37 +140,40 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
             raise Unreadable("a number is longer than 64 bits")
 
 
-def _pod(data: bytes, start: int, end: int, wanted: Wanted) -> Iterator[Held]:
+def _pod(data: bytes, start: int, end: int, wanted: Wanted, messages: _Left) -> Iterator[Held]:
     name = namespace = ""
     containers: list[tuple[int, int]] = []
     for number, at, after in _parts(data, start, end):
         if number == 1:
-            name = _text(data, at, after)
+            name = clean(_text(data, at, after), MAX_NAME)
         elif number == 2:
-            namespace = _text(data, at, after)
+            namespace = clean(_text(data, at, after), MAX_NAME)
         elif number == 3:
+            messages.take()
             containers.append((at, after))
     for at, after in containers if name else ():
-        held = _container(namespace, name, data, at, after, wanted)
+        held = _container((namespace, name), data, at, after, wanted, messages)
         if held is not None:
             yield held
 
 
-def _container(namespace: str, pod: str, data: bytes, start: int, end: int, wanted: Wanted) -> Held | None:
+def _container(pod: tuple[str, str], data: bytes, start: int, end: int, wanted: Wanted, messages: _Left) -> Held | None:
     name = ""
     devices: dict[str, set[str]] = {}
     dra: set[DraDevice] = set()
     for number, at, after in _parts(data, start, end):
         if number == 1:
-            name = _text(data, at, after)
+            name = clean(_text(data, at, after), MAX_NAME)
         elif number == 2:
+            messages.take()
             _add_devices(devices, data, at, after, wanted)
         elif number == 5:
+            messages.take()
             _add_claim(dra, data, at, after)
     held = tuple(sorted((resource, identity) for resource, ids in devices.items() for identity in ids))
     if not held and not dra:
         return None
-    return Held(namespace, pod, name, held, tuple(sorted(dra, key=_order)))
+    return Held(*pod, name, held, tuple(sorted(dra, key=_order)))
 
 
 def _order(device: DraDevice) -> tuple[str, ...]:
@@ -165,7 +189,7 @@ def _add_devices(found: dict[str, set[str]], data: bytes, start: int, end: int, 
             resource = _text(data, at, after)
             if not wanted(resource):
                 return
-        elif number == 2 and after > at:
+        elif number == 2 and after > at and len(ids) < MAX_IDS:
             ids.append((at, after))
     if not resource or not ids:
         return
@@ -185,7 +209,7 @@ def _add_claim(found: set[DraDevice], data: bytes, start: int, end: int) -> None
             claim_name = _text(data, at, after)
         elif number == 3:
             claim_namespace = _text(data, at, after)
-        elif number == 4:
+        elif number == 4 and len(resources) < MAX_HELD:
             resources.add(data[at:after])
     for resource in resources:
         # Its CDI names (1) are not looked at: those of later devices repeat the earlier ones'.
@@ -200,4 +224,4 @@ def _add_claim(found: set[DraDevice], data: bytes, start: int, end: int) -> None
 
 def _text(data: bytes, start: int, end: int) -> str:
     """What is no UTF-8 is replaced."""
-    return data[start:end].decode("utf-8", "replace")
+    return data[start : min(end, start + MAX_TEXT)].decode("utf-8", "replace")

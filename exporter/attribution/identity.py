@@ -13,12 +13,10 @@ import msgspec
 from collectors.base import Labels
 from exporter.attribution.claims import Namespaces, Pod
 from exporter.attribution.join import Identify
+from exporter.attribution.text import MAX_NAME, clean
 from exporter.config.attribution import Attribution, TenantSource
 from exporter.config.regex import MAX_TEXT
 from exporter.model import Workload
-
-MAX_VALUE: Final = 128
-"""Characters of a value that may become a label; label values of Kubernetes have at most 63, annotations any number."""
 
 JOB_LABELS: Final = (
     ("scheduler.slinky.slurm.net/slurm-jobid", "SlurmJob"),
@@ -49,6 +47,7 @@ PART_OF, NAME = "app.kubernetes.io/part-of", "app.kubernetes.io/name"
 LLM_SERVICE: Final = "llminferenceservice"
 TRAINJOB_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 TEMPLATE_HASH: Final = "pod-template-hash"
+_NAMES: Final = ("namespace", "pod", "container", "pod_uid", "resource", "share")
 
 
 def identifier(config: Attribution, namespaces: Callable[[], Namespaces]) -> Identify:
@@ -60,8 +59,10 @@ def identifier(config: Attribution, namespaces: Callable[[], Namespaces]) -> Ide
             job_name, job_kind = job(pod, config)
         known = msgspec.structs.replace(
             workload,
+            **{name: clean(getattr(workload, name), MAX_NAME) for name in _NAMES},
+            raw={label: clean(value, MAX_NAME) for label, value in workload.raw.items()},
             job_name=clean(job_name),
-            job_kind=job_kind,
+            job_kind=clean(job_kind),
             queue=clean(workload.queue or (queue(pod) if pod is not None else "")),
             served_model=clean(model(pod, config) if pod is not None else ""),
             labels=chosen_labels(pod.labels, config.pod_labels) if pod is not None else (),
@@ -176,8 +177,3 @@ def chosen_labels(labels: Mapping[str, str], keys: Iterable[str]) -> Labels:
 def _label_name(key: str) -> str:
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", re.sub(r"[^a-zA-Z0-9_]", "_", key))
     return f"label_{words.lower()}"
-
-
-def clean(value: str) -> str:
-    """A value that may be a label's: printable and bounded."""
-    return "".join(character for character in value[:MAX_VALUE] if character.isprintable())

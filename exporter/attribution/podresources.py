@@ -14,6 +14,7 @@ from collectors.dial import Address
 from collectors.unary import Channel, RpcError
 from exporter.attribution.claims import Claim, SourceName, Status
 from exporter.attribution.held import Held, Unreadable, Wanted, decode
+from exporter.attribution.text import MAX_HINT, clean
 
 LIST: Final = "/v1.PodResourcesLister/List"
 MAX_ANSWER: Final = 64 * 1024 * 1024
@@ -115,7 +116,8 @@ class PodResources:
         elif error.absent:
             hint = f"no kubelet listens at {self._socket}: mount its directory, or set pod_resources_socket"
         else:
-            hint = f"{_HINTS.get(error.code, 'the kubelet does not answer')} ({error.detail})"
+            told = clean(error.detail, MAX_HINT)
+            hint = f"{_HINTS.get(error.code, 'the kubelet does not answer')} ({told})"
         self._status = Status(up=False, last_success=self._status.last_success, hint=hint)
 
 

@@ -100,7 +100,7 @@ def _details(config: Config, changed: Callable[[], None], failed: Failed) -> Job
     slurm = config.attribution.slurm
     if slurm.details == "none" or slurm.enabled is False:
         return None
-    return JobDetails(slurm.details_poll, changed=changed, failed=lambda kind: failed("slurm", kind))
+    return JobDetails(slurm.details_poll, changed=changed, failed=lambda kind: failed("squeue", kind))
 
 
 def _wanted(tables: Sequence[Attribution]) -> Wanted:

@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 
 from exporter.attribution.claims import Claim, SourceName, Status
-from exporter.attribution.identity import clean
 from exporter.attribution.squeue import JobDetails
+from exporter.attribution.text import clean
 from exporter.config.attribution import SlurmAttribution
+from exporter.files import beginning
 
 FILE_NAME: Final = re.compile(r"(?P<index>[0-9]{1,4})(?:[.-](?P<instance>[0-9]{1,4}))?")
 MAX_BYTES: Final = 64 * 1024
@@ -213,17 +214,16 @@ def files(folder: Path, booted: float, problems: list[str]) -> Sequence[File]:
     found: list[File] = []
     for path, name in itertools.islice(sorted(named, key=lambda each: each[0].name), MAX_FILES):
         try:
-            if not path.is_file() or path.stat().st_mtime < booted:
-                continue
-            with path.open("rb") as file:
-                text = file.read(MAX_BYTES).decode("utf-8", "replace")
+            read = beginning(path, MAX_BYTES)
         except FileNotFoundError:
             # The epilog was faster.
             continue
         except OSError as error:
             problems.append(str(error))
             continue
-        found.append(File(str(int(name["index"])), str(int(name["instance"])) if name["instance"] else "", text))
+        if read is not None and read[1] >= booted:
+            text = read[0].decode("utf-8", "replace")
+            found.append(File(str(int(name["index"])), str(int(name["instance"])) if name["instance"] else "", text))
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from exporter.attribution.claims import Claim, Status
-from exporter.attribution.identity import clean
+from exporter.attribution.text import clean
 
 STATES: Final = "--states=running,completing,configuring,suspended"
 """Of jobs that hold devices: while prolog and epilog run, and while they are suspended, they are not called running."""
@@ -254,7 +254,7 @@ async def _by_sluid() -> dict[str, Details]:
 
 async def output(command: Sequence[str], limit: float) -> bytes:
     """What the program prints. Raises OSError, of which TimeoutError, and ValueError."""
-    process = await _begin(command)
+    process, transport = await _begin(command)
     complaining = asyncio.create_task(_complaint(process))
     try:
         async with asyncio.timeout(limit):
@@ -262,34 +262,43 @@ async def output(command: Sequence[str], limit: float) -> bytes:
             complaint = await asyncio.shield(complaining)
             await process.wait()
     except TimeoutError:
-        await _end(process, complaining)
+        await _end(process, transport, complaining)
         raise TimeoutError(f"it does not end within {limit:g} seconds") from None
     except BaseException:
-        await _end(process, complaining)
+        await _end(process, transport, complaining)
         raise
     if process.returncode:
         raise ValueError(f"it ended with {process.returncode}{complaint}")
     return output
 
 
-async def _begin(command: Sequence[str]) -> asyncio.subprocess.Process:
+_Program = tuple[asyncio.subprocess.Process, asyncio.SubprocessTransport]
+
+
+async def _begin(command: Sequence[str]) -> _Program:
     """Cancelled in the middle of it, asyncio would wait for as long as the program's children hold its pipes open."""
-    beginning = asyncio.create_task(
-        asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-    )
+    beginning = asyncio.create_task(_start(command))
     try:
         return await asyncio.shield(beginning)
     except asyncio.CancelledError:
         with suppress(OSError):
-            process = await beginning
-            await _end(process, asyncio.create_task(_complaint(process)))
+            process, transport = await beginning
+            await _end(process, transport, asyncio.create_task(_complaint(process)))
         raise
+
+
+async def _start(command: Sequence[str]) -> _Program:
+    """As asyncio.create_subprocess_exec, with what can close the pipes."""
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.subprocess_exec(
+        lambda: asyncio.subprocess.SubprocessStreamProtocol(limit=64 * 1024, loop=loop),
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    return asyncio.subprocess.Process(transport, protocol, loop), transport
 
 
 async def _complaint(process: asyncio.subprocess.Process) -> str:
@@ -301,8 +310,10 @@ async def _complaint(process: asyncio.subprocess.Process) -> str:
     return f": {line}" if line else ""
 
 
-async def _end(process: asyncio.subprocess.Process, complaining: asyncio.Task[str]) -> None:
-    """Kill the program and what it started, and read the rest: only then are the pipes closed."""
+async def _end(
+    process: asyncio.subprocess.Process, transport: asyncio.SubprocessTransport, complaining: asyncio.Task[str]
+) -> None:
+    """Kill the program and what it started, read the rest, and close the pipes."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     # One that has left the group may hold the pipe.
@@ -313,6 +324,7 @@ async def _end(process: asyncio.subprocess.Process, complaining: asyncio.Task[st
             await complaining
             await process.wait()
     complaining.cancel()
+    transport.close()
 
 
 async def _all(process: asyncio.subprocess.Process) -> bytes:

@@ -167,7 +167,13 @@ class Watch(Generic[T]):
 
     async def _list(self, *, cached: bool) -> None:
         query = {**self._query, **({"resourceVersion": "0"} if cached else {})}
-        body = await self._api.get(self._path, query, accept=self._accept[0])
+        try:
+            body = await self._api.get(self._path, query, accept=self._accept[0])
+        except Expired:
+            if cached:
+                raise
+            # No version was asked for: a server that says so cannot tell, and what is known grows old.
+            raise ApiError("answer", f"{self._path}: HTTP 410") from None
         found = decoded(self._list_decoder, body, self._path)
         self.objects = by_name(found.items or (), self._most)
         self._version = found.metadata.version

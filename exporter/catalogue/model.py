@@ -76,7 +76,10 @@ class Series(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class PciRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A function on the PCI bus that is a sign of the vendor. Of what is named below all must fit."""
+
     vendor: str
+    """The PCI vendor's id, such as 0x10de."""
     classes: tuple[str, ...] = ()
     """Prefixes of the class code, such as 0x0302."""
     devices: tuple[str, ...] = ()
@@ -94,6 +97,7 @@ class Detect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: tuple[str, ...] = ()
     """Paths with {proc}, {sys}, {dev}, {opt}, {etc}, {run}; globs are allowed."""
     env: tuple[str, ...] = ()
+    """Variables of the agent's environment that are set."""
 
 
 class HealthRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -120,6 +124,8 @@ class DoctorCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Option(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One of the vendor's own settings, ``collectors.<name>.options``."""
+
     type: Literal["bool", "int", "float", "str", "list"]
     default: bool | int | float | str | list[str]
     help: str
@@ -227,9 +233,13 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
     identity: tuple[str, ...]
     """Labels that tell the device on raw series, in the order of exposition."""
     series: Mapping[str, Series]
+    """By name, in the table's order: the order of preference."""
     aliases: Mapping[str, str]
+    """Other spelling → name in ``series``."""
     faults: Mapping[str, FaultClass]
+    """By code."""
     digest: str
+    """What ``exporter.digest`` makes of the files."""
 
     def wanted(self, raw: frozenset[str], *, common: bool) -> dict[Group, frozenset[str]]:
         """The series to read, by group: the exposed ones, those that feed the common schema and those health needs."""

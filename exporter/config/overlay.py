@@ -220,6 +220,9 @@ def _number(text: str) -> object:
 
 
 def _parts(text: str) -> list[str]:
+    """``a,b``, or as a file would have it, ``[a, b]``."""
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

@@ -11,7 +11,7 @@ from collectors.amd import open_collector
 from collectors.base import Collector, Device, Sample
 from tests.fakes.amd import Board, Tree, build
 from tests.integration.amd_child import settings
-from tests.integration.nvml_child import Answer
+from tests.integration.collector_child import Answer
 
 Open = Callable[..., "Host"]
 

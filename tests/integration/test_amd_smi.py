@@ -14,7 +14,7 @@ from tests.fakes.amd.library import Installation, Scenario, install, number
 from tests.fakes.amd.smi_worlds import handle
 from tests.fakes.amd.wheels import VERSIONS, Wheel, wheel
 from tests.integration.amd_child import Child, settings
-from tests.integration.nvml_child import Answer
+from tests.integration.collector_child import Answer
 
 pytestmark = pytest.mark.gcc
 

@@ -17,7 +17,7 @@ from tests.fakes.amd.library import Installation, Scenario, install, write
 from tests.fakes.amd.smi_worlds import handle
 from tests.fakes.amd.wheels import VERSIONS, wheel
 from tests.integration.amd_child import Child, settings
-from tests.integration.nvml_child import RefusedError
+from tests.integration.collector_child import RefusedError
 
 pytestmark = pytest.mark.gcc
 

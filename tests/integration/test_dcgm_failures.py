@@ -11,8 +11,9 @@ import pytest
 
 from tests.fakes.dcgm import HostEngine, World, install, worlds
 from tests.fakes.dcgm.world import GPU
+from tests.integration.collector_child import Answer, Refused, RefusedError
 from tests.integration.dcgm_rig import DEV, PROF, Rig, rig, settings
-from tests.integration.nvml_child import Answer, Child, Refused, RefusedError
+from tests.integration.nvml_child import Child
 
 pytestmark = pytest.mark.gcc
 

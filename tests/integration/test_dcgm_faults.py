@@ -9,8 +9,8 @@ import pytest
 
 from tests.fakes.dcgm import World, worlds
 from tests.fakes.dcgm.world import GPU, GPU_CI, GPU_I
+from tests.integration.collector_child import Answer
 from tests.integration.dcgm_rig import DEV, Rig, rig
-from tests.integration.nvml_child import Answer
 
 pytestmark = pytest.mark.gcc
 

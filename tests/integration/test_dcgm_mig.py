@@ -12,8 +12,8 @@ from tests.fakes.dcgm.world import GPU, GPU_I
 from tests.fakes.nvml import Scenario, boards
 from tests.fakes.nvml import install as install_nvml
 from tests.fakes.nvml.model import system
+from tests.integration.collector_child import Answer
 from tests.integration.dcgm_rig import DEV, PROF, rig
-from tests.integration.nvml_child import Answer
 
 pytestmark = pytest.mark.gcc
 

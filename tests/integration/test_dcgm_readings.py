@@ -11,8 +11,8 @@ from collectors.nvidia.dcgm.made import CAPACITY, LINK_UP, LINKS, LINKS_UP
 from tests.fakes.dcgm import worlds
 from tests.fakes.dcgm.world import CPU_CORE, GPU, LINK, NONE, SWITCH
 from tests.fakes.nvml.gpus import pci, uuid
+from tests.integration.collector_child import Answer
 from tests.integration.dcgm_rig import DEV, NODE, PROF, readable, rig
-from tests.integration.nvml_child import Answer
 
 pytestmark = pytest.mark.gcc
 

@@ -16,8 +16,9 @@ from tests.fakes.dcgm import Installation as Dcgm
 from tests.fakes.nvml import Installation as Nvml
 from tests.fakes.nvml import install as install_nvml
 from tests.fakes.nvml import scenarios
+from tests.integration.collector_child import Answer, RefusedError
 from tests.integration.dcgm_rig import DEV, PROF, settings
-from tests.integration.nvml_child import Answer, Child, RefusedError
+from tests.integration.nvml_child import Child
 
 pytestmark = pytest.mark.gcc
 

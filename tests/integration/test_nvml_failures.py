@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.nvml import Scenario, install, scenarios
-from tests.integration.nvml_child import Answer, Child, RefusedError, settings
+from tests.integration.collector_child import Answer, RefusedError
+from tests.integration.nvml_child import Child, settings
 
 pytestmark = pytest.mark.gcc
 

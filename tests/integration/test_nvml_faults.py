@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.nvml import Installation, Scenario, install, scenarios
-from tests.integration.nvml_child import Answer, Child, settings
+from tests.integration.collector_child import Answer
+from tests.integration.nvml_child import Child, settings
 
 pytestmark = pytest.mark.gcc
 

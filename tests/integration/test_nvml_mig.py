@@ -9,7 +9,8 @@ import pytest
 
 from tests.fakes.nvml import Scenario, boards, install, scenarios
 from tests.fakes.nvml.gpus import GPM_RATIOS
-from tests.integration.nvml_child import Child, RefusedError, settings
+from tests.integration.collector_child import RefusedError
+from tests.integration.nvml_child import Child, settings
 
 pytestmark = pytest.mark.gcc
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.fakes.nvml import Scenario, install, scenarios
 from tests.fakes.nvml.gpus import MIB
-from tests.integration.nvml_child import Answer, Child, settings
+from tests.integration.collector_child import Answer
+from tests.integration.nvml_child import Child, settings
 
 pytestmark = pytest.mark.gcc
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -366,3 +367,17 @@ def _lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@in_loop
+async def test_what_has_left_the_programs_group_keeps_no_descriptor_of_ours(install: Install, tmp_path: Path) -> None:
+    """It holds the pipes for as long as it likes: a question every half a minute would use up all descriptors."""
+    install(f"setsid sh -c 'echo $$ >{tmp_path}/child; exec sleep 300' & while [ ! -s {tmp_path}/child ]; do :; done")
+    before = sorted(Path("/proc/self/fd").iterdir())
+    try:
+        with pytest.raises(TimeoutError):
+            await squeue.output(squeue.TEXT, 1.0)
+        await until(lambda: sorted(Path("/proc/self/fd").iterdir()) == before)
+        assert _lives(int((tmp_path / "child").read_text()))
+    finally:
+        os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)

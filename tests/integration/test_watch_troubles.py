@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ssl
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,10 @@ import trustme
 
 from exporter.attribution import api as limits
 from exporter.attribution import watch as watches
+from exporter.attribution.api import Api
 from tests.attribution_rig import in_loop, running, until
 from tests.fakes.apiserver.objects import PODS, pod
-from tests.fakes.apiserver.server import ApiServer, is_list, refuse, stream
+from tests.fakes.apiserver.server import ApiServer, Fault, compressed, expired, is_list, line, mute, refuse, stream
 from tests.watch_rig import Watched, hurry, noted
 
 
@@ -166,3 +170,81 @@ async def test_a_file_without_certificates_is_trouble_with_a_name(tmp_path: Path
     found = Watched("https://localhost:1", ca_file=str(file))
     async with running(found.run()):
         await until(lambda: found.heard.troubles["certificate"] or found.heard.troubles["connection"])
+
+
+@in_loop
+async def test_a_list_that_is_always_expired_is_trouble_and_what_was_known_grows_old(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted(monkeypatch)
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: found.names == {"a", "b"})
+        monkeypatch.setattr(watches, "OUTDATED", 0.0)
+        server.faults.extend(refuse(410) for _ in range(1000))
+        server.cut()
+        await until(lambda: not found.watch.status.up)
+        assert "410" in found.watch.status.hint
+        await until(lambda: not found.names)
+        server.faults.clear()
+        await until(lambda: found.watch.status.up and found.names == {"a", "b"})
+
+
+@in_loop
+async def test_a_server_that_takes_a_watch_and_does_not_agree_is_asked_again(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch may be silent for minutes; that it begins, a server says at once."""
+    noted(monkeypatch)
+    monkeypatch.setattr(limits, "OPENING", 0.2)
+    server.faults.append(mute())
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: found.heard.troubles["timeout"] == 1)
+        await until(lambda: found.watch.status.up and len(server.asked(PODS, watch=True)) == 2)
+
+
+@in_loop
+async def test_what_a_server_says_of_its_trouble_is_printable_and_bounded(server: ApiServer) -> None:
+    evil = "\x1b]0;owned\x07\n\u202e" + "x" * 1_000_000
+    server.faults.append(stream(line("ERROR", expired(evil, reason=evil, code=500))))
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: found.heard.troubles["server"])
+        hint = found.watch.status.hint
+    assert "owned" in hint
+    assert hint.isprintable()
+    assert len(hint) <= 500
+
+
+@in_loop
+async def test_a_bomb_of_lines_leaves_others_their_turn(server: ApiServer) -> None:
+    """300 KiB that become a hundred thousand events are there at once: no wait for the network divides them."""
+    news = gzip.compress(line("BOOKMARK", {"metadata": {"resourceVersion": "100"}}) * 100_000)
+    server.faults.append(compressed(news))
+    api = Api(server.url, "", "")
+    turns = 0
+    came: Counter[int] = Counter()
+
+    async def listen() -> None:
+        async with aclosing(api.lines(PODS, {"watch": "1"}, idle=10, opened=lambda: None)) as lines:
+            async for _ in lines:
+                came[turns] += 1
+
+    async with running(listen()) as listening:
+        while not listening.done():
+            await asyncio.sleep(0)
+            turns += 1
+    await api.close()
+    assert came.total() == 100_000
+    assert max(came.values()) < 20_000
+
+
+@in_loop
+async def test_cookies_are_not_kept(server: ApiServer) -> None:
+    server.faults.append(Fault(lambda handler: handler.send(500, b"{}", {"Set-Cookie": "a=b"})))
+    found = Watched(server.url)
+    async with running(found.run()):
+        await until(lambda: found.watch.status.up)
+        assert found.api._session is not None
+        assert not list(found.api._session.cookie_jar)

@@ -17,6 +17,7 @@ from exporter.attribution.table import Attribution as Table
 from exporter.attribution.table import IdPattern
 from exporter.attribution.watch import Metadata
 from exporter.config.attribution import Attribution, JobRule, StaticOwner, TenantSource
+from exporter.model import Workload
 
 TABLE = Table(
     resources=("acme.com/*",),
@@ -304,3 +305,17 @@ def test_unknown_ids_are_counted_apart_for_a_bounded_number_of_resources() -> No
     assert len(found) == 51
     assert found["acme.com/r79"] == 79
     assert found["other"] == sum(range(30))
+
+
+def test_whatever_a_pod_or_a_source_calls_itself_is_printable_and_bounded() -> None:
+    """Who makes a pod may name any kind for its owner; the API server looks at nothing but its length."""
+    evil = "a\n\u202e\x1b[31m" + "x" * 500
+    found = identified(pod(owners=[Owner(evil, evil, controller=True)]))
+    assert found.job_kind == found.job_name == "a[31m" + "x" * 120
+    workload = Workload(
+        namespace=evil, pod=evil, container=evil, pod_uid=evil, resource=evil, share=evil, raw={"dra_pool_name": evil}
+    )
+    told = identifier(Attribution(), dict)(workload, None)
+    cut = "a[31m" + "x" * 245
+    assert {told.namespace, told.pod, told.container, told.pod_uid, told.resource, told.share} == {cut}
+    assert told.raw == {"dra_pool_name": cut}

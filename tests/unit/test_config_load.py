@@ -141,6 +141,11 @@ def test_simulate_flag_replaces_the_devices_of_the_file(tmp_path: Path) -> None:
     assert config.simulate.seed == 3
 
 
+@pytest.mark.parametrize("text", ["app,team", "app, team", "[app, team]", "[app,team]"])
+def test_a_list_is_written_with_commas_or_as_in_a_file(text: str) -> None:
+    assert of(flags={"set": [f"attribution.pod_labels={text}"]}).attribution.pod_labels == ("app", "team")
+
+
 def test_set_flag_sets_any_key_that_a_text_can_set() -> None:
     config = of(flags={"set": ["log.level=debug", "collectors.red.options.cache=7"]})
     assert config.log.level == "debug"

@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from exporter.attribution.setup import build
 from exporter.config import Config
 from exporter.config.attribution import Attribution, KubernetesAttribution, SlurmAttribution
-from exporter.files import MAX_TEXT, is_folder, is_there, small_text
+from exporter.files import MAX_TEXT, beginning, is_folder, is_there, small_text
 
 HIDDEN = "/" + 300 * "x" + "/kubelet.sock"
 """What the kernel refuses to look for: like a directory that only root may enter, it is no 'no such file'."""
@@ -49,3 +50,32 @@ def test_an_agent_that_may_not_see_the_kubelets_directory_starts_without_it() ->
         ("processes", False),
         ("bridge", False),
     ]
+
+
+def test_only_the_beginning_of_a_regular_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("abcdef")
+    os.utime(file, (5, 7))
+    assert beginning(file, 4) == (b"abcd", 7.0)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    assert [beginning(tmp_path / name, 4) for name in ("pipe", "zero", ".")] == [None, None, None]
+    with pytest.raises(FileNotFoundError):
+        beginning(tmp_path / "none", 4)
+
+
+def test_a_file_that_becomes_a_pipe_between_two_looks_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("abc")
+    looked = Path.stat
+
+    def swapped(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = looked(path, follow_symlinks=follow_symlinks)
+        file.unlink()
+        os.mkfifo(file)
+        return found
+
+    monkeypatch.setattr(Path, "stat", swapped)
+    assert beginning(file, 4) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -168,18 +169,19 @@ def test_a_device_that_a_failing_driver_repeats_without_end_is_one() -> None:
 
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=12)
+PLAIN = NAMES.filter(str.isprintable)
 DEVICES = st.builds(Devices, NAMES, st.lists(NAMES, max_size=4), st.lists(st.integers(0, 7), max_size=2))
 DRA = st.builds(Dra, NAMES, NAMES, NAMES, st.none() | NAMES, st.lists(NAMES, max_size=3))
 CLAIMS = st.builds(Claim, NAMES, NAMES, st.lists(DRA, max_size=3), NAMES)
 CONTAINERS = st.builds(
     Container,
-    NAMES,
+    PLAIN,
     st.lists(DEVICES, max_size=3),
     st.lists(CLAIMS, max_size=2),
     st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3),
     st.lists(st.integers(0, 2**64 - 1), max_size=2),
 )
-PODS = st.lists(st.builds(Pod, NAMES, NAMES, st.lists(CONTAINERS, max_size=3)), max_size=4)
+PODS = st.lists(st.builds(Pod, PLAIN, PLAIN, st.lists(CONTAINERS, max_size=3)), max_size=4)
 
 
 @given(PODS)
@@ -234,3 +236,56 @@ def test_an_answer_with_damage_is_read_or_refused(pods: list[Pod], data: st.Data
             body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     with suppress(Unreadable):
         assert all(held.pod for held in decode(bytes(body)))
+
+
+def test_names_are_printable_and_bounded_and_a_pod_that_is_left_is_one() -> None:
+    """A kubelet tells names as they are: two that are the same on a label must not be two workloads."""
+    hostile = [Pod("n\u202es", name, [Container("c\x1b[31m", [Devices(GPU, ["GPU-0"])])]) for name in ("a\n", "a\0")]
+    long = Pod("n" * 10_000, "p" * 10_000, [Container("c" * 10_000, [Devices(GPU, ["x" * 10_000])])])
+    *pods, last = decode(answer([*hostile, long]))
+    assert last == Held("ns", "a", "c[31m", ((GPU, "GPU-0"),))
+    found = next(held for held in (*pods, last) if held.pod.startswith("p"))
+    assert (len(found.namespace), len(found.pod), len(found.container)) == (253, 253, 253)
+    assert len(found.devices[0][1]) == limits.MAX_TEXT
+    assert {(held.namespace, held.pod, held.container) for held in (*pods, last)} == {
+        ("ns", "a", "c[31m"),
+        (found.namespace, found.pod, found.container),
+    }
+
+
+def field(number: int, body: bytes) -> bytes:
+    size, rest = [], len(body)
+    while rest >= 0x80:
+        size.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([number << 3 | 2, *size, rest]) + body
+
+
+NOTHINGS = limits.MAX_MESSAGES + 1
+CROWDS = {
+    "pods": field(1, b"") * NOTHINGS,
+    "containers": field(1, field(1, b"p") + field(3, b"") * NOTHINGS),
+    "devices": field(1, field(1, b"p") + field(3, field(2, b"") * NOTHINGS)),
+    "claims": field(1, field(1, b"p") + field(3, field(5, b"") * NOTHINGS)),
+}
+
+
+@pytest.mark.parametrize("body", CROWDS.values(), ids=CROWDS)
+def test_two_bytes_a_message_are_not_looked_into_without_end(body: bytes) -> None:
+    """64 MiB of them would take half a minute of each poll."""
+    with pytest.raises(Unreadable, match=f"more than {limits.MAX_MESSAGES} pods"):
+        decode(body)
+
+
+@pytest.mark.parametrize("of_claims", [False, True], ids=["ids", "resources of claims"])
+def test_an_answer_takes_no_multiple_of_its_size_in_memory(*, of_claims: bool) -> None:
+    many = 1_000_000
+    distinct = b"".join(field(4, number.to_bytes(4, "big")) for number in range(1 << 27, (1 << 27) + many))
+    ids = field(2, field(1, GPU.encode()) + b"\x12\x01a" * many)
+    body = field(1, field(1, b"p") + field(3, field(5, distinct) if of_claims else ids))
+    tracemalloc.start()
+    with suppress(Unreadable):
+        decode(body)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 4 * len(body)

@@ -246,6 +246,16 @@ def stream(
     return Fault(answer, fits)
 
 
+def mute(*, fits: Callable[[Request], bool] = is_watch) -> Fault:
+    """Not a word until the client leaves."""
+    return Fault(lambda handler: handler.silence(), fits)
+
+
+def compressed(data: bytes, *, fits: Callable[[Request], bool] = is_watch) -> Fault:
+    """These bytes, which gzip has made."""
+    return Fault(lambda handler: handler.send(200, data, {"Content-Encoding": "gzip"}), fits)
+
+
 def body(data: bytes, *, fits: Callable[[Request], bool] = is_list) -> Fault:
     """These bytes with status 200."""
     return Fault(lambda handler: handler.send(200, data), fits)
