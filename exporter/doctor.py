@@ -130,9 +130,7 @@ def _pushed(program: Program) -> list[Finding]:
         )
         findings.append(Finding("problem", f"{way} cannot be connected to: {found.trouble}", advice))
     if any(endpoint.protocol == "grpc" for endpoint in endpoints) and find_spec("grpc") is None:
-        findings.append(
-            Finding("problem", "grpcio is not installed", "pip install grpcio, or use http/protobuf")
-        )
+        findings.append(Finding("problem", "grpcio is not installed", "pip install grpcio, or use http/protobuf"))
     return findings
 
 

@@ -19,6 +19,7 @@ from exporter.catalogue import CatalogueError
 from exporter.config import Config, ConfigError
 from exporter.exposition import Exposition
 from exporter.http import descriptors
+from exporter.memory import give_back_large_blocks
 from exporter.negotiation import Format
 from exporter.program import Program, Source, read
 from exporter.push import Pusher
@@ -43,6 +44,7 @@ def run(source: Source, program: Program) -> int:
         # The web configuration file has changed since the configuration was read.
         print(f"accel-exporter: {error}", file=sys.stderr)
         return 2
+    give_back_large_blocks()
     code: int | None = None
     try:
         with asyncio.Runner() as runner:

@@ -13,11 +13,16 @@ POD_UID: Final = re.compile(
 )
 CONTAINER_ID: Final = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
 MONITOR: Final = re.compile(r"conmon")
-SLURM_JOB: Final = re.compile(r"/job_(\d+)(?:/step_([a-z]+|\d+))?")
-SLURM_SLUID: Final = re.compile(r"slurmstepd\.scope/(s[0-9a-hjkmnp-tv-z]{13})(?:/step_([a-z]+|\d+))?", re.IGNORECASE)
-SLURM: Final = re.compile(r"/slurm(_[^/]+)?/|slurmstepd\.scope/")
+SLURM: Final = re.compile(
+    r"(?:(?:/slurm(?:_[^/]+)?/uid_\d+|slurmstepd\.scope)/job_(?P<job>\d+)"
+    r"|slurmstepd\.scope/(?P<sluid>s[0-9a-hjkmnp-tv-z]{13}))(?:/step_(?P<step>[a-z]+|\d+))?",
+    re.IGNORECASE,
+)
+"""A job's group, by its number or its SLUID."""
 SLURM_FOLDERS: Final = ("*/slurm", "*/slurm_*", "*/slurmstepd.scope", "*/*_slurmstepd.scope", "*/slurmd.service")
 """Below /sys/fs/cgroup, of version 1 in each controller. The service is there before the first job."""
+USERS_OWN: Final = re.compile(r"/user@\d+\.service/.*", re.DOTALL)
+"""Groups that a user of the host makes and names as he likes."""
 UNIT: Final = re.compile(r"/([^/]+\.service)(?:/|$)")
 CONTROLLERS: Final = ("memory", "cpu", "pids", "freezer")
 """Of version 1: the first of these that a process is in tells."""
@@ -50,7 +55,7 @@ def path_of(text: str) -> str:
     candidates = [by_controller[name] for name in CONTROLLERS if name in by_controller]
     candidates += [path for name, path in by_controller.items() if not name.startswith("name=")]
     candidates += [unified, *by_controller.values()]
-    return max(candidates, key=_tells, default="")
+    return max(dict.fromkeys(candidates), key=_tells, default="")
 
 
 def _tells(path: str) -> int:
@@ -59,21 +64,26 @@ def _tells(path: str) -> int:
 
 
 def parse(path: str) -> Group:
-    """What a path says, wherever in it: from inside our own namespace it is relative. The deepest match counts."""
+    """What a path says, wherever in it: from inside our own namespace it is relative.
+
+    Of pods the deepest match counts: a cluster can run in another's container. Of Slurm's jobs it is the first, and
+    none in a user's own groups: what lies below a job is, where it is delegated, named by the job's owner.
+    """
     pods = POD_UID.findall(path)
     containers = [
         found for segment in path.split("/") if not MONITOR.search(segment) for found in CONTAINER_ID.findall(segment)
     ]
-    sluid = SLURM_SLUID.findall(path)
-    jobs = SLURM_JOB.findall(path) if SLURM.search(path) else []
+    theirs = USERS_OWN.sub("", path)
+    slurm = SLURM.search(theirs)
+    told = slurm.groupdict("") if slurm is not None else {}
     units = UNIT.findall(path)
     return Group(
         pod_uid=pods[-1].replace("_", "-") if pods else "",
         container_id=containers[-1] if containers else "",
-        slurm_job=jobs[-1][0] if jobs else "",
-        slurm_step=(jobs or sluid)[-1][1] if jobs or sluid else "",
-        sluid=sluid[-1][0] if sluid else "",
-        unit=units[-1] if units and not pods and not jobs else "",
+        slurm_job=told.get("job", ""),
+        slurm_step=told.get("step", ""),
+        sluid=told.get("sluid", ""),
+        unit=units[-1] if units and not pods and not told.get("job") else "",
     )
 
 

@@ -186,7 +186,7 @@ def _add_devices(found: dict[str, set[str]], data: bytes, start: int, end: int, 
     ids: list[tuple[int, int]] = []
     for number, at, after in _parts(data, start, end):
         if number == 1:
-            resource = _text(data, at, after)
+            resource = clean(_text(data, at, after), MAX_NAME)
             if not wanted(resource):
                 return
         elif number == 2 and after > at and len(ids) < MAX_IDS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ from exporter.attribution.identity import identifier
 from exporter.attribution.join import SLICE, Joined, joining
 from exporter.attribution.match import VendorDevices
 from exporter.attribution.processes import ProcessSource, Running
-from exporter.attribution.setup import Parts, build
+from exporter.attribution.setup import Parts, Task, build
 from exporter.attribution.table import Attribution as Table
 from exporter.catalogue import Catalogue
 from exporter.config import Config
@@ -26,6 +26,9 @@ from exporter.selfmetrics import SelfMetrics
 log = logging.getLogger(__name__)
 
 FAULT: Final = "devices could not be attributed: this is a fault of the agent, please report it"
+BROKE: Final = "a source of attribution broke: this is a fault of the agent, please report it"
+RESTART: Final = 30.0
+"""Seconds until a source that broke begins again."""
 REFRESH: Final = 10.0
 """Seconds between two looks at the processes of the devices."""
 
@@ -81,13 +84,11 @@ class Attribution:
         return {**found, **{name: status() for name, status in self._parts.others.items()}}
 
     def start(self) -> None:
-        work: list[Coroutine[None, None, None]] = [task() for task in self._parts.tasks]
+        work: list[Task] = [*self._parts.tasks]
         processes = next((s for s in self._parts.sources if isinstance(s, ProcessSource)), None)
         if processes is not None:
-            work.append(self._refresh(processes))
-        self._tasks = [asyncio.create_task(each) for each in work]
-        for task in self._tasks:
-            task.add_done_callback(_ended)
+            work.append(functools.partial(self._refresh, processes))
+        self._tasks = [asyncio.create_task(_kept_up(each)) for each in work]
 
     async def stop(self) -> None:
         tasks = [*self._tasks, *([self._long] if self._long is not None else [])]
@@ -219,9 +220,11 @@ def _running(snapshot: Snapshot) -> list[Running]:
     ]
 
 
-def _ended(task: asyncio.Task[None]) -> None:
-    """A source that breaks takes its claims along when they are too old; the agent goes on."""
-    if not task.cancelled() and task.exception() is not None:
-        log.error(
-            "a source of attribution broke: this is a fault of the agent, please report it", exc_info=task.exception()
-        )
+async def _kept_up(source: Task) -> None:
+    """A source that breaks begins again: a host on which no thread can be started has one again later."""
+    while True:
+        try:
+            await source()
+        except Exception:
+            log.exception(BROKE)
+        await asyncio.sleep(RESTART)

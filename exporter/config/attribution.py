@@ -11,7 +11,7 @@ from exporter.config import checks
 from exporter.config.checks import SECONDS, checked
 
 Switch = bool | Literal["auto"]
-LabelKey = Annotated[str, Meta(min_length=1, max_length=317)]
+LabelKey = Annotated[str, checked(checks.LABEL_KEY), Meta(min_length=1, max_length=317)]
 """A key of a Kubernetes label: an optional prefix of 253 characters and a name of 63."""
 
 

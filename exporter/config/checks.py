@@ -23,6 +23,7 @@ _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9
 _PATH: Final = re.compile(r"(\{(?P<name>[^{}]*)\})?(?P<rest>/[^{}\x00]*)")
 _SERIES: Final = re.compile(r"[A-Za-z0-9_:*?\[\]!-]{1,200}")
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,252}")
+_LABEL_KEY: Final = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+/ -]{0,99}")
 
 
@@ -125,6 +126,10 @@ OTLP_ENDPOINT: Final = _or_empty(
 REGEX: Final = Check(regex.EXPECTED, regex.is_quick)
 NAME: Final = Check("a name", lambda text: _WORD.fullmatch(text) is not None)
 NAME_OR_EMPTY: Final = _or_empty(NAME)
+LABEL_KEY: Final = Check(
+    "the key of a Kubernetes label, such as team or example.com/team; patterns are not taken",
+    lambda text: _LABEL_KEY.fullmatch(text) is not None,
+)
 NODE_NAME: Final = _or_empty(Check("a host's name", lambda text: _NODE.fullmatch(text) is not None))
 SERIES: Final = Check(
     "the name of a raw series, or a pattern with * and ?", lambda text: _SERIES.fullmatch(text) is not None

@@ -14,7 +14,7 @@ import pytest
 import collectors
 from collectors.base import Device
 from exporter.attribution import api as limits
-from exporter.attribution import setup
+from exporter.attribution import service, setup
 from exporter.attribution.service import Attribution
 from exporter.catalogue import load
 from exporter.config import Config
@@ -315,3 +315,24 @@ async def test_what_does_not_fit_together_is_counted(kubelet: Kubelet, server: A
         joined = found.service.joined
         assert joined is not None
         assert (joined.unmatched, joined.unattributed) == ({GPU: 2}, {"free": 3})
+
+
+@in_loop
+async def test_a_source_that_broke_begins_again(
+    kubelet: Kubelet, server: ApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a host where no thread can be started for a while, no source may be lost for good."""
+    kubelet.script = pods([holding("a", 0)])
+    server.put(PODS, pod("a", labels={"job-name": "j"}))
+    monkeypatch.setattr(service, "RESTART", 0.05)
+    start = asyncio.to_thread
+
+    async def refused(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asyncio, "to_thread", refused)
+    async with agent(kubelet, server) as found:
+        await until(lambda: caplog.text.count("a source of attribution broke") > 4)
+        assert found.owners() == {}
+        monkeypatch.setattr(asyncio, "to_thread", start)
+        await until(lambda: [each.job_name for each in found.workloads().get(0, [])] == ["j"])

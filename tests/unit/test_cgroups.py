@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.attribution import cgroups
 from exporter.attribution.cgroups import Group, has_slurm, of_process, parse, path_of
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -116,3 +117,42 @@ def test_a_host_of_slurm_is_known_by_its_control_groups(tmp_path: Path, folder: 
 
 def test_a_host_without_control_groups_has_no_slurm(tmp_path: Path) -> None:
     assert not has_slurm(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("path", "job", "sluid"),
+    [
+        pytest.param("/user.slice/user-1000.slice/user@1000.service/app.slice/slurm/uid_0/job_42", "", "", id="own"),
+        pytest.param(
+            "/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_42/step_0", "", "", id="own 2"
+        ),
+        pytest.param("/user.slice/user-1.slice/user@1.service/slurmstepd.scope/sEKNKTV3WPV500", "", "", id="own SLUID"),
+        pytest.param("/system.slice/slurmstepd.scope/job_1/step_0/user/slurm/uid_0/job_42", "1", "", id="in a job"),
+        pytest.param(
+            "/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/slurmstepd.scope/job_42",
+            "",
+            "sEKNKTV3WPV500",
+            id="in a job that is named by its SLUID",
+        ),
+        pytest.param("/system.slice/slurmstepd.scope/sEKNKTV3WPV500/job_42", "", "sEKNKTV3WPV500", id="its child"),
+        pytest.param("/system.slice/x.service/slurm/job_42", "", "", id="no group of Slurm's"),
+    ],
+)
+def test_a_group_that_a_user_makes_does_not_put_his_processes_into_anothers_job(
+    path: str, job: str, sluid: str
+) -> None:
+    found = parse(path)
+    assert (found.slurm_job, found.sluid) == (job, sluid)
+
+
+def test_one_group_under_very_many_controllers_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def counted(path: str) -> Group:
+        looked.append(path)
+        return parse(path)
+
+    monkeypatch.setattr(cgroups, "parse", counted)
+    controllers = ",".join(f"c{number}" for number in range(9000))
+    assert path_of(f"1:{controllers}:/a.service\n0::/\n") == "/a.service"
+    assert len(looked) == 2

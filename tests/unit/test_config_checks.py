@@ -6,6 +6,7 @@ import pytest
 
 from exporter.config.checks import (
     HOST_PATH,
+    LABEL_KEY,
     LISTEN,
     NODE_NAME,
     PATH,
@@ -146,3 +147,9 @@ def test_permissions(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "0o660", "660 ", "0888", "4755", "rw-rw----"])
 def test_no_permissions(text: str) -> None:
     assert not SOCKET_MODE.accepts(text)
+
+
+def test_keys_of_labels() -> None:
+    assert all(LABEL_KEY.accepts(key) for key in ("team", "a_b.c-D", "example.com/cost-center", "a" * 63, "1"))
+    refused = ("", "*", "team*", "a/b/c", "/a", "a/", "-a", "a-", "Example.com/a", "a b", "a" * 64, "a\n", 'a"b')
+    assert not [key for key in refused if LABEL_KEY.accepts(key)]

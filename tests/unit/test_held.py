@@ -169,8 +169,8 @@ def test_a_device_that_a_failing_driver_repeats_without_end_is_one() -> None:
 
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=12)
-PLAIN = NAMES.filter(str.isprintable)
-DEVICES = st.builds(Devices, NAMES, st.lists(NAMES, max_size=4), st.lists(st.integers(0, 7), max_size=2))
+PLAIN = NAMES.map(lambda text: "".join(filter(str.isprintable, text)))
+DEVICES = st.builds(Devices, PLAIN, st.lists(NAMES, max_size=4), st.lists(st.integers(0, 7), max_size=2))
 DRA = st.builds(Dra, NAMES, NAMES, NAMES, st.none() | NAMES, st.lists(NAMES, max_size=3))
 CLAIMS = st.builds(Claim, NAMES, NAMES, st.lists(DRA, max_size=3), NAMES)
 CONTAINERS = st.builds(
