@@ -109,6 +109,8 @@ class Agent:
         # For those that a new configuration brings meanwhile, too.
         self._released_until = time.monotonic() + seconds
         await asyncio.gather(*(live.runner.release(seconds) for live in self._live.values()))
+        # Who is told that the devices are released finds it so in the next scrape, too.
+        self._publish()
 
     async def reload(self, config: Config, members: Sequence[Member]) -> None:
         """Go on with another configuration. Collectors that it does not touch go on undisturbed."""

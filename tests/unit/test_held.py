@@ -168,20 +168,20 @@ def test_a_device_that_a_failing_driver_repeats_without_end_is_one() -> None:
     assert [found.device for found in decode(body)[0].dra] == ["gpu-0"]
 
 
-NAMES = st.text(st.characters(codec="utf-8"), max_size=12)
+NAMES = st.text(st.characters(codec="utf-8"), max_size=8)
 PLAIN = NAMES.map(lambda text: "".join(filter(str.isprintable, text)))
-DEVICES = st.builds(Devices, PLAIN, st.lists(NAMES, max_size=4), st.lists(st.integers(0, 7), max_size=2))
-DRA = st.builds(Dra, NAMES, NAMES, NAMES, st.none() | NAMES, st.lists(NAMES, max_size=3))
-CLAIMS = st.builds(Claim, NAMES, NAMES, st.lists(DRA, max_size=3), NAMES)
+DEVICES = st.builds(Devices, PLAIN, st.lists(NAMES, max_size=3), st.lists(st.integers(0, 7), max_size=2))
+DRA = st.builds(Dra, NAMES, NAMES, NAMES, st.none() | NAMES, st.lists(NAMES, max_size=2))
+CLAIMS = st.builds(Claim, NAMES, NAMES, st.lists(DRA, max_size=2), NAMES)
 CONTAINERS = st.builds(
     Container,
     PLAIN,
-    st.lists(DEVICES, max_size=3),
+    st.lists(DEVICES, max_size=2),
     st.lists(CLAIMS, max_size=2),
     st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3),
     st.lists(st.integers(0, 2**64 - 1), max_size=2),
 )
-PODS = st.lists(st.builds(Pod, PLAIN, PLAIN, st.lists(CONTAINERS, max_size=3)), max_size=4)
+PODS = st.lists(st.builds(Pod, PLAIN, PLAIN, st.lists(CONTAINERS, max_size=2)), max_size=3)
 
 
 @given(PODS)
