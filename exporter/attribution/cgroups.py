@@ -1,4 +1,4 @@
-"""A process's control group → its pod and container, or its Slurm job."""
+"""A process's control group → its pod and container, its Slurm job, or the service, container or user that it is of."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ SLURM_FOLDERS: Final = ("*/slurm", "*/slurm_*", "*/slurmstepd.scope", "*/*_slurm
 USERS_OWN: Final = re.compile(r"/user@\d+\.service/.*", re.DOTALL)
 """Groups that a user of the host makes and names as he likes."""
 UNIT: Final = re.compile(r"/([^/]+\.service)(?:/|$)")
+USER: Final = re.compile(r"/(user-\d+\.slice)(?:/|$)")
+"""The sessions and services of a user of the host."""
+ALONE: Final = re.compile(r"(?:/docker/|docker-|libpod-)([0-9a-f]{64})(?![0-9a-f])")
+"""A container of Docker or Podman: of no pod, if the path names none."""
 CONTROLLERS: Final = ("memory", "cpu", "pids", "freezer")
 """Of version 1: the first of these that a process is in tells."""
 
@@ -38,6 +42,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     sluid: str = ""
     """Slurm 26.05 and newer name the job so."""
     unit: str = ""
+    user: str = ""
+    """The slice of the user that it is of."""
+    alone: bool = False
+    """A container that no kubelet made."""
 
 
 def path_of(text: str) -> str:
@@ -76,14 +84,17 @@ def parse(path: str) -> Group:
     theirs = USERS_OWN.sub("", path)
     slurm = SLURM.search(theirs)
     told = slurm.groupdict("") if slurm is not None else {}
-    units = UNIT.findall(path)
+    units, user = UNIT.findall(theirs), USER.search(path)
+    free = not pods and slurm is None
     return Group(
         pod_uid=pods[-1].replace("_", "-") if pods else "",
         container_id=containers[-1] if containers else "",
         slurm_job=told.get("job", ""),
         slurm_step=told.get("step", ""),
         sluid=told.get("sluid", ""),
-        unit=units[-1] if units and not pods and not told.get("job") else "",
+        unit=units[-1] if units and free else "",
+        user=user[1] if user is not None and free else "",
+        alone=not pods and ALONE.search(path) is not None,
     )
 
 

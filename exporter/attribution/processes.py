@@ -17,6 +17,8 @@ from exporter.model import ContainerKey, Usage
 
 MAX_CACHED: Final = 8192
 MAX_ENVIRON: Final = 256 * 1024
+SHORT_ID: Final = 12
+"""Characters of a container's id, as `docker ps` and `podman ps` show it."""
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -162,8 +164,12 @@ def _claim(known: _Known, by_uid: Mapping[str, Pod], by_container: Mapping[str, 
         )
     if job:
         return Claim(source="processes", job_name=job, job_kind="SlurmJob")
+    if group.alone:
+        return Claim(source="processes", job_name=group.container_id[:SHORT_ID], job_kind="Container")
     if group.unit:
         return Claim(source="processes", job_name=group.unit, job_kind="Service")
+    if group.user:
+        return Claim(source="processes", job_name=group.user, job_kind="User")
     return None
 
 

@@ -88,6 +88,15 @@ def owners(source: ProcessSource) -> list[tuple[str, str, str, str]]:
             id="Slurm",
         ),
         pytest.param(
+            f"0::/system.slice/docker-{ID}.scope", [], ("", "", "Container", "0123456789ab"), id="a container of Docker"
+        ),
+        pytest.param(
+            "0::/user.slice/user-1000.slice/session-3.scope",
+            [],
+            ("", "", "User", "user-1000.slice"),
+            id="a user's session",
+        ),
+        pytest.param(
             "0::/system.slice/trainer.service", [], ("", "", "Service", "trainer.service"), id="a service of the host"
         ),
     ],
@@ -104,7 +113,7 @@ def test_slurm_within_a_pod_gives_both(host: Host) -> None:
     assert owners(refreshed(host, [process(7)])) == [("a", "main", "SlurmJob", "4711")]
 
 
-@pytest.mark.parametrize("cgroup", ["0::/", "0::/user.slice", f"0::/system.slice/docker-{ID}.scope", "", "garbage"])
+@pytest.mark.parametrize("cgroup", ["0::/", "0::/user.slice", f"0::/../cri-containerd-{ID}.scope", "", "garbage"])
 def test_a_group_that_names_nobody_makes_no_claim(host: Host, cgroup: str) -> None:
     host.start(7, cgroup)
     assert owners(refreshed(host, [process(7)], [])) == []

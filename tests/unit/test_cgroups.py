@@ -48,8 +48,18 @@ POD = Group(pod_uid=UID, container_id=ID)
         (f"/../../../kubepods-pod{UNDER}.slice/cri-containerd-{ID}.scope", POD),
         (f"/../cri-containerd-{ID}.scope", Group(container_id=ID)),
         ("/", Group()),
-        (f"/system.slice/docker-{ID}.scope", Group(container_id=ID)),
-        (f"/user.slice/libpod-{ID}.scope/container", Group(container_id=ID)),
+        (f"/system.slice/docker-{ID}.scope", Group(container_id=ID, alone=True)),
+        (f"/docker/{ID}", Group(container_id=ID, alone=True)),
+        (f"/machine.slice/libpod-{ID}.scope/container", Group(container_id=ID, alone=True)),
+        (
+            f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container",
+            Group(container_id=ID, alone=True, user="user-1000.slice"),
+        ),
+        ("/user.slice/user-1000.slice/session-3.scope", Group(user="user-1000.slice")),
+        (
+            "/user.slice/user-1000.slice/user@1000.service/app.slice/jupyter.service",
+            Group(user="user-1000.slice"),
+        ),
         ("/slurm/uid_1000/job_4711/step_0/task_1", Group(slurm_job="4711", slurm_step="0")),
         ("/slurm_n1/uid_0/job_1/step_batch", Group(slurm_job="1", slurm_step="batch")),
         (
