@@ -29,7 +29,8 @@ _LAST_QUARTER: Final = f"({_LEFT} < {q.on(_INSTANCE)} ({_NOT_AFTER} - {q.on(_INS
 _TARGETS: Final = (
     f'up{{job=~".*accel-exporter.*"}} or up and {q.on(_INSTANCE)} last_over_time(accel_exporter_build_info[1d])'
 )
-_UNREACHED: Final = f"({q.most(('cluster', 'node', 'instance'), _TARGETS)} == 0)"
+_AGENT: Final = ("cluster", "node", "instance")
+_UNREACHED: Final = f"({q.most(_AGENT, _TARGETS)} == 0)"
 """Not by job: an agent has two, one for each half, and is missed once, when neither reaches it."""
 
 AGENTS: Final = Group(
@@ -110,6 +111,14 @@ AGENTS: Final = Group(
             summary="The agent {{ or $labels.instance `of every node` }} cannot be reached",
             description="Prometheus gets nothing from {{ or $labels.instance `any agent` }}: no other alert of these "
             "rules can fire for it.",
+        ),
+        Alert(
+            name="AccelScrapeFailing", severity="critical", action="fix_agent", wait="10m", subject="agent",
+            expr=f"({q.most((*_AGENT, 'job'), _TARGETS)} == 0) unless {q.on(_AGENT)} {_UNREACHED}",
+            when="Prometheus reaches an agent by one job and not by another.",
+            summary=f"The job {{{{ $labels.job }}}} does not reach {AGENT}, and another does",
+            description="If this is the job of the common schema, no other alert of these rules can fire for it; if "
+            "it is that of the vendors' own series, their dashboards are empty.",
         ),
     ],
 )  # fmt: skip

@@ -59,7 +59,7 @@ def test_the_labels_that_have_to_be_equal_exist_on_both_sides(rule: Mapping[str,
     assert all(equal <= LABELS[source] for source in sources)
     held = {target for target in targets if equal <= LABELS[target]}
     if rule["source_matchers"][0] == 'alertname="AccelExporterAbsent"':
-        wanted = OF_DEVICES if "node" in equal else OF_AGENTS - {"AccelExporterAbsent"}
+        wanted = OF_DEVICES | {"AccelScrapeFailing"} if "node" in equal else OF_AGENTS - {"AccelExporterAbsent"}
         assert held == {*wanted, "AccelDeviceMissing"}
     else:
         assert held == targets

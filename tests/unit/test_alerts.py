@@ -49,7 +49,7 @@ CONDITIONS: Final = {
     "AccelFabricFailed", "AccelLinkErrors", "AccelPcieErrors", "AccelPcieLinkNarrow", "AccelMemoryNearlyFull",
     "AccelAllocatedIdle", "AccelBusyNotWorking", "AccelCollectorDown", "AccelCollectorSlow", "AccelCollectorStale",
     "AccelCollectorRestarting", "AccelAttributionDown", "AccelOtlpDropping", "AccelConfigReloadFailed",
-    "AccelCertificateExpiring", "AccelExporterAbsent",
+    "AccelCertificateExpiring", "AccelExporterAbsent", "AccelScrapeFailing",
 }  # fmt: skip
 
 
