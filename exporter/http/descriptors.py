@@ -10,14 +10,15 @@ import msgspec
 
 from exporter.config import Config, Http
 from exporter.config.otlp import receivers
+from exporter.http.listen import AT_A_TIME
 
 BASE: Final = 64
 """The loop, the log, sources of attribution, and as many files as threads may be reading."""
 OF_COLLECTOR: Final = 8
 """A worker has four; for a moment there are two of one vendor."""
 OF_RECEIVER: Final = 4
-OF_ADDRESS: Final = 101
-"""The socket, and the connections that the loop takes in at a time before the first of them can be refused."""
+OF_ADDRESS: Final = 1 + 5 * AT_A_TIME
+"""The socket, and connections beyond the limit: the loop has taken in four times as many before the first is closed."""
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Final
 
 BACKLOG: Final = 128
+"""Connections that may wait in the kernel."""
+AT_A_TIME: Final = 8
+"""Connections that the loop takes in before others have their turn."""
 _ADVICE: Final = {
     errno.EADDRINUSE: "another program listens there: stop it, or choose another port in `listen`",
     errno.EACCES: "ports below 1024 need the capability NET_BIND_SERVICE: choose a higher one in `listen`",

@@ -21,7 +21,7 @@ from exporter.families import Publication, Schema
 from exporter.http import release as http_release
 from exporter.http.landing import public
 from exporter.http.limits import REASONS, Connection, Gate
-from exporter.http.listen import Place, listen, name, places, remove
+from exporter.http.listen import AT_A_TIME, BACKLOG, Place, listen, name, places, remove
 from exporter.http.resources import Answerer, BadQuery, coded, etag, is_known
 from exporter.http.secured import Layer
 from exporter.negotiation import encoding, negotiate
@@ -309,7 +309,10 @@ class Server:
             if keeper.secure:
                 factory = partial(Layer, self._gate, keeper.context, keeper.admits)
         loop = asyncio.get_running_loop()
-        self._listeners = [await loop.create_server(factory, sock=each) for each in sockets]
+        self._listeners = [await loop.create_server(factory, sock=each, backlog=AT_A_TIME) for each in sockets]
+        for each in sockets:
+            # What the loop takes in at a time it has also told the kernel, whose queue may be longer.
+            each.listen(BACKLOG)
 
     async def close(self, grace: float) -> None:
         """Take no more connections, let answers that are under way end within ``grace`` seconds, and stop."""
