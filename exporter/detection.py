@@ -12,6 +12,7 @@ import msgspec
 
 from collectors.base import HostPaths
 from exporter.catalogue import Detect, PciRule
+from exporter.config.paths import expand
 
 
 class PciDevice(msgspec.Struct, frozen=True):
@@ -88,11 +89,6 @@ def signs(
     for name in detect.env:
         if environ.get(name):
             yield f"environment variable {name}"
-
-
-def expand(pattern: str, paths: HostPaths) -> str:
-    """Replace {proc}, {sys}, … with the host's paths."""
-    return pattern.format_map(msgspec.structs.asdict(paths))
 
 
 def glob(pattern: str) -> list[Path]:

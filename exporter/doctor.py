@@ -18,7 +18,8 @@ from exporter.assemble import timing
 from exporter.attribution.claims import Status
 from exporter.catalogue import Catalogue, DoctorCheck
 from exporter.config.otlp import receivers
-from exporter.detection import expand, glob, pci_devices, present, signs
+from exporter.config.paths import expand
+from exporter.detection import glob, pci_devices, present, signs
 from exporter.once import reach
 from exporter.program import Program
 from exporter.selfmetrics import SelfMetrics

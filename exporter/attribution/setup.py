@@ -32,7 +32,7 @@ from exporter.attribution.watch import Object, Watch
 from exporter.catalogue import Catalogue
 from exporter.config import Config
 from exporter.config.attribution import KubernetesAttribution
-from exporter.detection import expand
+from exporter.config.paths import expand
 from exporter.files import is_folder, is_there, small_text
 
 NAMESPACE_FILE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"

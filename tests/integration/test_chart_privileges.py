@@ -18,7 +18,7 @@ from collectors.gaudi.binding import USUAL_PATH
 from exporter.attribution.setup import build
 from exporter.catalogue import Catalogue
 from exporter.config.attribution import KubernetesAttribution
-from exporter.detection import expand
+from exporter.config.paths import expand
 from exporter.program import Source, read
 from exporter.registry import survey
 from tests.attribution_rig import in_loop, until
